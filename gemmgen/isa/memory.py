@@ -1,0 +1,183 @@
+"""What a warp's memory instruction costs: shared-memory wavefronts, 32-byte sectors, distinct bytes.
+
+The rule for shared memory was measured on an H200 (sm_90), counter by counter. An instruction of 1, 2 or 4 words a
+lane is served in 1, 2 or 4 phases of 32, 16 or 8 consecutive lanes. A phase costs the largest number of distinct
+words that it asks of one of the 32 banks. A load of 2 or 4 words in which every lane's address equals that of its
+neighbour (lane ^ 1), or every lane's that of lane ^ 2, is served in half as many phases. Stores never merge.
+
+The functions ending in ``_of`` take many warps at once as NumPy arrays of shape [warps, 32]; NumPy is imported only
+when one is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gemmgen.diagnostics import ArgumentError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Lanes = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+WARP = 32
+BANKS = 32
+SECTOR = 32
+"""Bytes of a sector: the unit in which global memory is moved."""
+
+
+def shared_wavefronts(words: Sequence[int | None], width: int = 1, store: bool = False) -> int:
+    """Wavefronts of one warp's shared-memory instruction, as the hardware counts them (sm_90).
+
+    ``words[lane]`` is the address of the lane's first 4-byte word, None for an inactive lane; up to 32 of them.
+    ``width`` is words a lane: 1, 2 or 4. Raises ArgumentError for anything else.
+    """
+    if width not in (1, 2, 4):
+        raise ArgumentError(f"width is words a lane: 1, 2 or 4, not {width!r}")
+    if len(words) > WARP:
+        raise ArgumentError(f"a warp has {WARP} lanes, and {len(words)} addresses were given")
+    for lane, word in enumerate(words):
+        if word is not None and word < 0:
+            raise ArgumentError(f"lane {lane}: word address {word} is negative")
+    lanes = [None if w is None else int(w) for w in words] + [None] * (WARP - len(words))
+    size = phase_lanes(width)
+    if not store and width > 1 and (_mergeable(lanes, 1) or _mergeable(lanes, 2)):
+        size *= 2
+    return sum(_phase_cost(lanes[start : start + size], width) for start in range(0, WARP, size))
+
+
+def phase_lanes(width: int) -> int:
+    """Consecutive lanes that one phase of an access of ``width`` words a lane serves."""
+    return WARP // width
+
+
+def ideal_wavefronts(active: int, width: int = 1) -> int:
+    """Wavefronts of an access by ``active`` lanes if its words were spread over the banks: what cannot be avoided
+    without asking for fewer words."""
+    return -(-active * width // BANKS)
+
+
+def _mergeable(lanes: Sequence[int | None], step: int) -> bool:
+    pairs = ((lanes[i], lanes[i ^ step]) for i in range(WARP) if i < i ^ step)
+    return all(a == b or a is None or b is None for a, b in pairs)
+
+
+def _phase_cost(lanes: Sequence[int | None], width: int) -> int:
+    asked = {word + i for word in lanes if word is not None for i in range(width)}
+    load = [0] * BANKS
+    for word in asked:
+        load[word % BANKS] += 1
+    return max(load)
+
+
+# --- Many warps at once -------------------------------------------------------------------------------------------
+
+
+def wavefronts_of(words: Lanes, active: Mask, width: int = 1, store: bool = False) -> Lanes:
+    """:func:`shared_wavefronts` of many warps: word addresses [warps, 32] and which lanes are active -> [warps]."""
+    return _by_pattern(words, active, BANKS, lambda w, a: _wavefronts(w, a, width, store))
+
+
+def sectors_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
+    """Distinct 32-byte sectors that each warp touches with ``nbytes`` a lane: byte addresses [warps, 32] -> [warps]."""
+    return _by_pattern(addresses, active, SECTOR, lambda w, a: _sectors(w, a, nbytes))
+
+
+def bytes_used_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
+    """Distinct bytes that each warp asks for with ``nbytes`` a lane: byte addresses [warps, 32] -> [warps]."""
+    return _by_pattern(addresses, active, 1, lambda w, a: _bytes_used(w, a, nbytes))
+
+
+def _by_pattern(rows: Lanes, active: Mask, period: int, cost: Callable[[Lanes, Mask], Lanes]) -> Lanes:
+    """``cost`` of each row, worked out once for rows that are equal up to a shift by a multiple of ``period``.
+
+    Rows are told apart by a random hash; that they really are equal is then checked, so the answer is exact.
+    """
+    import numpy as np
+
+    if len(rows) == 0:
+        return np.zeros(0, dtype=np.int64)
+    lowest = np.where(active, rows, np.iinfo(np.int64).max).min(axis=1)
+    base = np.where(active.any(axis=1), lowest // period * period, 0)
+    shifted = np.where(active, rows - base[:, None], -1)
+    with np.errstate(over="ignore"):
+        hashes = shifted @ _multipliers()
+    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+    patterns = shifted[first]
+    if len(first) == len(rows) or not np.array_equal(patterns[which], shifted):
+        return cost(shifted, active)
+    result: Lanes = cost(patterns, active[first])[which]
+    return result
+
+
+def _multipliers() -> Lanes:
+    import numpy as np
+
+    rows: Lanes = np.random.default_rng(20).integers(1, 1 << 62, size=WARP, dtype=np.int64) | 1
+    return rows
+
+
+def _wavefronts(words: Lanes, active: Mask, width: int, store: bool) -> Lanes:
+    import numpy as np
+
+    size = phase_lanes(width)
+    if store or width == 1:
+        return _phases(words, active, width, size)
+    merged = _all_equal(words, active, 1) | _all_equal(words, active, 2)
+    apart = _phases(words, active, width, size)
+    return np.where(merged, _phases(words, active, width, 2 * size), apart) if merged.any() else apart
+
+
+def _all_equal(words: Lanes, active: Mask, step: int) -> Mask:
+    import numpy as np
+
+    partner = np.arange(WARP) ^ step
+    same: Mask = ((words == words[:, partner]) | ~active | ~active[:, partner]).all(axis=1)
+    return same
+
+
+def _phases(words: Lanes, active: Mask, width: int, size: int) -> Lanes:
+    """Sum over the phases of ``size`` lanes of the fullest bank's distinct words."""
+    import numpy as np
+
+    count = len(words) * (WARP // size)
+    lanes, used = words.reshape(count, size), active.reshape(count, size)
+    if width > 1 and (lanes[used] % width).any():  # misaligned: spell out every word
+        lanes = (lanes[:, :, None] + np.arange(width)).reshape(count, size * width)
+        used = np.repeat(used, width, axis=1)
+    keys = np.where(used, lanes % BANKS << 48 | lanes // BANKS, -1)
+    keys.sort(axis=1)
+    new = keys >= 0
+    new[:, 1:] &= keys[:, 1:] != keys[:, :-1]
+    row, _ = np.nonzero(new)
+    load = np.bincount(row * BANKS + (keys[new] >> 48), minlength=count * BANKS).reshape(count, BANKS)
+    result: Lanes = load.max(axis=1).reshape(len(words), WARP // size).sum(axis=1).astype(np.int64)
+    return result
+
+
+def _sectors(addresses: Lanes, active: Mask, nbytes: int) -> Lanes:
+    import numpy as np
+
+    sectors, used = addresses // SECTOR, active
+    last = (addresses + (nbytes - 1)) // SECTOR
+    if (last != sectors)[active].any():  # some lane's access straddles two sectors
+        sectors, used = np.concatenate([sectors, last], axis=1), np.concatenate([active, active], axis=1)
+    keys = np.sort(np.where(used, sectors, -1), axis=1)
+    new = keys >= 0
+    new[:, 1:] &= keys[:, 1:] != keys[:, :-1]
+    result: Lanes = new.sum(axis=1, dtype=np.int64)
+    return result
+
+
+def _bytes_used(addresses: Lanes, active: Mask, nbytes: int) -> Lanes:
+    import numpy as np
+
+    far = np.iinfo(np.int64).max // 2
+    keys = np.sort(np.where(active, addresses, far), axis=1)
+    gaps = np.minimum(np.diff(keys, axis=1), nbytes)
+    fresh = np.where(keys[:, :-1] < far, gaps, 0).sum(axis=1)
+    result: Lanes = (fresh + np.where(keys[:, -1] < far, nbytes, 0)).astype(np.int64)
+    return result
