@@ -1,0 +1,89 @@
+"""How many blocks of a kernel fit on a multiprocessor at once, by the published allocation rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.target import Gpu, Limits
+from gemmgen.target import gpu as find_gpu
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What is resident on one multiprocessor. ``fraction`` is of its warps; ``limiter`` is what stops one more block:
+    "threads" (warps), "blocks", "registers" or "shared memory" (the first of them where several do)."""
+
+    blocks_per_sm: int
+    warps_per_sm: int
+    fraction: float
+    limiter: str
+
+    def to_dict(self) -> dict[str, int | float | str]:
+        """As in ``explain``'s JSON."""
+        return {
+            "blocks_per_sm": self.blocks_per_sm,
+            "warps_per_sm": self.warps_per_sm,
+            "fraction": self.fraction,
+            "limiter": self.limiter,
+        }
+
+
+def occupancy(gpu: str | Gpu, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
+    """Occupancy of a kernel of ``threads`` a block, ``registers`` a thread and ``shared_bytes`` a block (static and
+    dynamic, without the 1 KB that the system reserves).
+
+    ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. What cannot be launched gives 0 blocks and the limiter.
+    Raises ArgumentError for an unknown GPU and for negative figures.
+    """
+    if threads < 1 or registers < 0 or shared_bytes < 0:
+        raise ArgumentError(
+            f"a block has at least 1 thread, and no fewer than 0 registers and bytes: "
+            f"threads {threads}, registers {registers}, shared_bytes {shared_bytes}"
+        )
+    return occupancy_of(find_gpu(gpu).limits, threads, registers, shared_bytes)
+
+
+def occupancy_of(limits: Limits, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
+    """:func:`occupancy` from the limits of an architecture."""
+    warps = -(-threads // WARP)
+    fits = {
+        "threads": 0 if threads > limits.threads_per_block else limits.warps // warps,
+        "registers": _by_registers(limits, warps, registers),
+        "shared memory": _by_shared(limits, shared_bytes),
+        "blocks": limits.blocks,
+    }
+    limiter = min(fits, key=lambda name: fits[name])
+    blocks = fits[limiter]
+    return Occupancy(blocks, blocks * warps, blocks * warps / limits.warps, limiter)
+
+
+def registers_per_block(limits: Limits, threads: int, registers: int) -> int:
+    """Registers that the hardware counts for a block before it launches it: a warp's in units of 256, warps in
+    groups of 4."""
+    return _round_up(registers * WARP, limits.register_unit) * _round_up(-(-threads // WARP), limits.warp_unit)
+
+
+def _by_registers(limits: Limits, warps: int, registers: int) -> int:
+    if registers == 0:
+        return limits.blocks
+    if registers > limits.registers_per_thread:
+        return 0
+    if registers_per_block(limits, warps * WARP, registers) > limits.registers_per_block:
+        return 0
+    # Each quarter of the SM has its own registers: warps that fit are counted there.
+    per_quarter = limits.registers // limits.warp_unit // _round_up(registers * WARP, limits.register_unit)
+    return per_quarter * limits.warp_unit // warps
+
+
+def _by_shared(limits: Limits, shared_bytes: int) -> int:
+    if shared_bytes > limits.shared_per_block:
+        return 0
+    need = _round_up(shared_bytes + limits.shared_reserved, limits.shared_unit)
+    return limits.shared_per_sm // need if need else limits.blocks
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
