@@ -1,0 +1,385 @@
+"""The kernel IR: the program of one thread.
+
+It is the single source of the CUDA text, of the simulation and of the counts; none of the three computes
+anything from the spec again. There are few node types, all frozen; code that reads the IR uses ``match`` and
+ends with ``assert_never``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from gemmgen.ir.expr import Const, Expr, Var
+
+if TYPE_CHECKING:
+    from gemmgen.isa.table import Instruction
+    from gemmgen.tile.variant import Variant
+    from gemmgen.spec.model import Spec
+
+Space = Literal["global", "shared", "register"]
+
+
+# --- What is addressed -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Array:
+    """Memory with a name. Shape () is one scalar register; global arrays have shape None (their size is the caller's).
+
+    ``shape`` counts elements; an ``Expr`` there is a named constant. ``align`` is in bytes.
+    """
+
+    name: str
+    space: Space
+    dtype: str = "f32"
+    shape: tuple[Expr, ...] | None = ()
+    align: int = 4
+    const: bool = False
+
+    @property
+    def operand(self) -> str:
+        """"A", "B" or "C" for the matrices and for the shared or register tiles made from them, else the name."""
+        return self.name[0] if self.name in ("As", "Bs", "Cs") else self.name
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A named pointer into a global array: ``const float* tileA = A + offset``, offset in elements."""
+
+    name: str
+    base: Array | Pointer
+    offset: Expr
+
+    @property
+    def array(self) -> Array:
+        return self.base if isinstance(self.base, Array) else self.base.array
+
+
+@dataclass(frozen=True)
+class Ref:
+    """One element: ``array[i][j]`` (an index for every dimension), or ``pointer[i]``. Shape () has no index."""
+
+    memory: Array | Pointer
+    index: tuple[Expr, ...] = ()
+
+    @property
+    def array(self) -> Array:
+        return self.memory if isinstance(self.memory, Array) else self.memory.array
+
+
+# --- Floating-point expressions (the epilogue) --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Read:
+    """The value in a register element."""
+
+    ref: Ref
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A floating-point kernel argument: alpha or beta."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class FConst:
+    value: float
+
+
+@dataclass(frozen=True)
+class FBin:
+    """``a op b`` in the dtype of the destination, each operation rounded; op is one of + * max."""
+
+    op: str
+    a: FExpr
+    b: FExpr
+
+
+FExpr: TypeAlias = Read | Scalar | FConst | FBin
+
+
+# --- Statements ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Let:
+    """``const int var = expr;``"""
+
+    var: Var
+    expr: Expr
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class LetPointer:
+    """``const float* name = base + offset;``"""
+
+    pointer: Pointer
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """Declares a register array here, set to ``init`` in every element unless None."""
+
+    array: Array
+    init: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class For:
+    """``for (int var = start; var < stop; var += step) body``. ``unroll`` True: fully; int: by that many; None: as the
+    compiler likes. Start, stop and step are uniform across the block."""
+
+    var: Var
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: tuple[Stmt, ...]
+    unroll: bool | int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class If:
+    """A branch. A ``Sync`` may only stand in it where the condition is uniform."""
+
+    cond: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Load:
+    """``width`` consecutive elements (along the last index) from memory into registers, as one access.
+
+    ``guard`` false: nothing is read and the registers become zero. ``origin`` is the spec line that shaped the
+    access ("tile block", "use float4", ...).
+    """
+
+    dst: Ref
+    src: Ref
+    width: int = 1
+    guard: Expr | None = None
+    origin: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Store:
+    """``width`` consecutive elements from registers into memory, as one access; nothing where ``guard`` is false."""
+
+    dst: Ref
+    src: Ref
+    width: int = 1
+    guard: Expr | None = None
+    origin: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Fma:
+    """``acc += a * b`` on registers."""
+
+    acc: Ref
+    a: Ref
+    b: Ref
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """``dst = expr`` on registers."""
+
+    dst: Ref
+    expr: FExpr
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A hardware operation: a row of ``isa`` applied to memory references and expressions."""
+
+    row: Instruction
+    args: tuple[Ref | Expr, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Sync:
+    """``__syncthreads()``. ``hazard`` says what would go wrong without it; ``id`` is unique in a kernel."""
+
+    id: int
+    hazard: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A numbered part of the kernel with a heading; no scope of its own."""
+
+    title: str
+    body: tuple[Stmt, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Role:
+    """Warps ``first .. last`` (inclusive) run ``body``."""
+
+    name: str
+    first: int
+    last: int
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Different warps run different programs, at the same time."""
+
+    roles: tuple[Role, ...]
+    why: str = ""
+
+
+Stmt: TypeAlias = (
+    Let | LetPointer | Alloc | For | If | Load | Store | Fma | Compute | Call | Sync | Section | Roles
+)
+
+
+# --- The kernel ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Constant:
+    """``constexpr int name = text;  // why``. ``value`` is what the text comes to."""
+
+    name: str
+    value: int
+    text: str
+    why: str
+
+    @property
+    def expr(self) -> Const:
+        return Const(self.value, self.name)
+
+
+@dataclass(frozen=True)
+class Param:
+    """A kernel parameter, in order. kind: "int", "size" (64-bit), "float", or "pointer" (then ``array`` is set)."""
+
+    name: str
+    kind: Literal["int", "size", "float", "pointer"]
+    array: Array | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """``static_assert(text, message)``."""
+
+    text: str
+    message: str
+
+
+@dataclass(frozen=True)
+class KernelIR:
+    """One kernel: everything that printing, running and counting it needs.
+
+    ``grid`` is (columns of blocks, rows of blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
+    """
+
+    name: str
+    spec: Spec
+    variant: Variant
+    summary: str
+    constants: tuple[Constant, ...]
+    assertions: tuple[Assertion, ...]
+    params: tuple[Param, ...]
+    threads: int
+    grid: tuple[Expr, Expr, Expr]
+    shared: tuple[Array, ...]
+    body: tuple[Stmt, ...]
+    min_blocks: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def syncs(self) -> list[Sync]:
+        """The barriers, in program order."""
+        return [s for s in walk(self.body) if isinstance(s, Sync)]
+
+    def without(self, sync: Sync) -> KernelIR:
+        """The same kernel with one barrier left out (to show that it is needed)."""
+        return replace(self, body=edit(self.body, lambda s: () if isinstance(s, Sync) and s.id == sync.id else (s,)))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that the kernel declares."""
+        return sum(size_bytes(a) for a in self.shared)
+
+    def __str__(self) -> str:
+        from gemmgen.ir.text import print_kernel
+
+        return print_kernel(self)
+
+
+DTYPE_BYTES = {"f32": 4, "u32": 4, "i32": 4, "u64": 8}
+
+
+def shape_of(array: Array) -> tuple[int, ...]:
+    """The shape in numbers; () for a scalar. Raises ValueError for a global array, whose size is the caller's."""
+    from gemmgen.ir.expr import value_of
+
+    if array.shape is None:
+        raise ValueError(f"{array.name} has no static shape")
+    dims = [value_of(d) for d in array.shape]
+    return tuple(d for d in dims if d is not None)
+
+
+def size_bytes(array: Array) -> int:
+    total = DTYPE_BYTES[array.dtype]
+    for d in shape_of(array):
+        total *= d
+    return total
+
+
+def children(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The bodies that a statement holds."""
+    match s:
+        case For(body=body) | Section(body=body):
+            return (body,)
+        case If(then=then, orelse=orelse):
+            return (then, orelse)
+        case Roles(roles=roles):
+            return tuple(r.body for r in roles)
+        case _:
+            return ()
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, in program order, outer before inner."""
+    for s in body:
+        yield s
+        for inner in children(s):
+            yield from walk(inner)
+
+
+def edit(body: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+    """The program with every statement replaced by what ``change`` gives for it, inner statements first."""
+    out: list[Stmt] = []
+    for s in body:
+        match s:
+            case For() | Section():
+                s = replace(s, body=edit(s.body, change))
+            case If():
+                s = replace(s, then=edit(s.then, change), orelse=edit(s.orelse, change))
+            case Roles():
+                s = replace(s, roles=tuple(replace(r, body=edit(r.body, change)) for r in s.roles))
+            case _:
+                pass
+        out.extend(change(s))
+    return tuple(out)

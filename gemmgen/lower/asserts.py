@@ -1,0 +1,27 @@
+"""What the tile sizes must satisfy, said in the text beside them."""
+
+from __future__ import annotations
+
+from gemmgen.ir.nodes import Assertion
+from gemmgen.tile.program import TileProgram
+
+
+def assertions(p: TileProgram) -> tuple[Assertion, ...]:
+    """The conditions that a reader who edits the constants has to keep."""
+    found: list[Assertion] = []
+    thread = p.product.level("thread")
+    if any(x.name == "warp" for x in p.product.levels):
+        found += [
+            Assertion("BM % WM == 0 && BN % WN == 0", "the block's tile is whole warp tiles"),
+            Assertion("WM % M_ITER == 0 && WN % N_ITER == 0", "a warp's tile is whole pieces"),
+            Assertion("(SUB_M / TM) * (SUB_N / TN) == 32", "32 lanes cover one piece of a warp's tile"),
+        ]
+    elif thread.m > 1 or thread.n > 1:
+        found.append(Assertion("BM % TM == 0 && BN % TN == 0", "the block's tile is whole pieces of a thread"))
+    found += [_vector(c.operand, p, c.width) for c in p.copies if c.width > 1]
+    return tuple(found)
+
+
+def _vector(operand: str, p: TileProgram, width: int) -> Assertion:
+    along = {"m": "BM", "n": "BN", "k": "BK"}[p.contiguous(operand)]
+    return Assertion(f"{along} % {width} == 0", f"a line of the tile of {operand} is whole accesses of {4 * width} bytes")

@@ -1,0 +1,68 @@
+"""The epilogue: C = alpha * acc + beta * C, C read only where beta is not 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gemmgen.ir.expr import Const, Expr, both
+from gemmgen.ir.nodes import Alloc, Array, Compute, FBin, If, Load, Read, Ref, Scalar, Stmt, Store
+from gemmgen.lower.nest import nest
+from gemmgen.lower.place import Place
+from gemmgen.lower.product import Fragments, element
+from gemmgen.lower.scope import BETA, LDC, Scope
+from gemmgen.tile.program import Dim
+
+
+def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
+    """Statements that store a thread's results. ``guarded``: those outside C are skipped here."""
+    p, width = s.p, s.p.output.width
+    along_n = p.contiguous("C") == "n"
+    steps = (1, width) if along_n else (width, 1)
+
+    def piece(pi: Expr, i: Expr, q: Expr, j: Expr) -> list[Stmt]:
+        row = at.row + pi * at.sub_m + i
+        col = at.col + q * at.sub_n + j
+        offset = row * LDC + col if along_n else col * LDC + row
+        target = Ref(at.block["C"], (offset,))
+
+        def result(v: Expr) -> Ref:
+            m, n = pi * at.tm + i, q * at.tn + j
+            return element(f.acc, (f.rows, f.cols), (m, n + v) if along_n else (m + v, n))
+
+        stored = _store(result, target, width)
+        inside = _inside(s, row, col) if guarded else None
+        return stored if inside is None else [If(inside, tuple(stored))]
+
+    return nest([("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1])], piece)
+
+
+def _inside(s: Scope, row: Expr, col: Expr) -> Expr | None:
+    guard = s.p.output.guard
+    edges: tuple[tuple[Dim, Expr], ...] = (("m", row), ("n", col))
+    tests = [x.lt(s.left(d)) for d, x in edges if d in guard]
+    if not tests:
+        return None
+    return tests[0] if len(tests) == 1 else both(tests[0], tests[1])
+
+
+def _store(result: Callable[[Expr], Ref], target: Ref, width: int) -> list[Stmt]:
+    """One store of ``width`` neighbours of C, with the old values read first where beta asks for them."""
+    shape = (Const(width),) if width > 1 else ()
+    out, old = Array("out", "register", shape=shape), Array("old", "register", shape=shape)
+    first = (Const(0),) if width > 1 else ()
+
+    def at(array: Array, v: Expr) -> Ref:
+        return Ref(array, (v,) if width > 1 else ())
+
+    scale = nest([("v", width, 1)], lambda v: [Compute(at(out, v), FBin("*", Scalar("alpha"), Read(result(v))))])
+    blend = nest(
+        [("v", width, 1)],
+        lambda v: [Compute(at(out, v), FBin("+", Read(at(out, v)), FBin("*", Scalar("beta"), Read(at(old, v)))))],
+    )
+    keep = (Alloc(old), Load(Ref(old, first), target, width, None, "tile thread"), *blend)
+    return [
+        Alloc(out),
+        *scale,
+        If(BETA.ne(0), keep),
+        Store(target, Ref(out, first), width, None, "tile thread"),
+    ]

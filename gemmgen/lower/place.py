@@ -1,0 +1,135 @@
+"""Placement: which part of C a block, a warp and a thread compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmgen.ir.expr import Const, Expr, Var
+from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
+from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, GLOBAL, LEADING, SIZES, Scope, let
+from gemmgen.tile.program import DIMS, Level, TileProgram
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a thread works: its first row and column in the block tile, and how its pieces are spaced.
+
+    Row ``i`` of piece ``(p, q)`` is ``row + p * sub_m + i``; ``rows`` and ``cols`` are all of a thread's rows and
+    columns (pieces x TM, pieces x TN).
+    """
+
+    row: Expr
+    col: Expr
+    tm: Expr
+    tn: Expr
+    m_iter: Expr
+    n_iter: Expr
+    sub_m: Expr
+    sub_n: Expr
+    block: dict[str, Pointer]
+
+
+def constants(s: Scope) -> None:
+    """The tile sizes, in the order a reader wants them."""
+    p, (bm, bn, bk) = s.p, s.p.block
+    s.constant("BM", bm, str(bm), "rows of C that a block computes")
+    s.constant("BN", bn, str(bn), "columns of C that a block computes")
+    if p.copies:
+        s.constant("BK", bk, str(bk), "step along K: the depth of the tiles in shared memory")
+    warp, piece, lane, thread = (p.product.level(x) for x in ("warp", "piece", "lane", "thread"))
+    if _has_warps(p):
+        wm, wn = piece.m * lane.m * thread.m, piece.n * lane.n * thread.n
+        s.constant("WM", wm, str(wm), "rows of the block's tile that a warp computes")
+        s.constant("WN", wn, str(wn), "columns of the block's tile that a warp computes")
+    if thread.m > 1 or thread.n > 1 or _has_warps(p):
+        s.constant("TM", thread.m, str(thread.m), "rows of one piece of a thread")
+        s.constant("TN", thread.n, str(thread.n), "columns of one piece of a thread")
+    if _has_warps(p):
+        s.constant("M_ITER", piece.m, str(piece.m), "pieces of a thread along M")
+        s.constant("N_ITER", piece.n, str(piece.n), "pieces of a thread along N")
+        s.constant("SUB_M", lane.m * thread.m, "WM / M_ITER", "rows from one piece to the next")
+        s.constant("SUB_N", lane.n * thread.n, "WN / N_ITER", "columns from one piece to the next")
+        s.constant("THREADS", p.threads, "32 * (BM / WM) * (BN / WN)", "threads in a block")
+    elif thread.m > 1 or thread.n > 1:
+        s.constant("THREADS", p.threads, "(BM / TM) * (BN / TN)", "threads in a block, one for each TM x TN piece")
+    else:
+        s.constant("THREADS", p.threads, "BM * BN", "threads in a block, one for each element of C")
+
+
+def _has_warps(p: TileProgram) -> bool:
+    return any(x.name == "warp" for x in p.product.levels)
+
+
+def place(s: Scope) -> tuple[list[Stmt], Place]:
+    """Statements that find a thread's place, and the place."""
+    out: list[Stmt] = []
+    named = s.constants
+    one = Const(1)
+    tm = named["TM"].expr if "TM" in named else one
+    tn = named["TN"].expr if "TN" in named else one
+    lane_level = s.p.product.level("lane")
+    if _has_warps(s.p):
+        warp = let(out, "warp", s.tid // 32)
+        lane = let(out, "lane", s.tid % 32)
+        wm, wn = named["WM"].expr, named["WN"].expr
+        sub_m, sub_n = named["SUB_M"].expr, named["SUB_N"].expr
+        warp_row = let(out, "warpRow", warp // (named["BN"].expr // wn))
+        warp_col = let(out, "warpCol", warp % (named["BN"].expr // wn))
+        y, x = _split(out, lane, lane_level, sub_m // tm, sub_n // tn)
+        row = let(out, "row", warp_row * wm + y * tm, "first row of this thread in the block's tile")
+        col = let(out, "col", warp_col * wn + x * tn, "first column of this thread in the block's tile")
+        m_iter, n_iter = named["M_ITER"].expr, named["N_ITER"].expr
+    else:
+        y, x = _split(out, s.tid, lane_level, named["BM"].expr // tm, named["BN"].expr // tn)
+        row = let(out, "row", y * tm, "first row of this thread in the block's tile")
+        col = let(out, "col", x * tn, "first column of this thread in the block's tile")
+        m_iter = n_iter = one
+        sub_m, sub_n = tm, tn
+    out += _edges(s)
+    block = {x: _block_pointer(s, x) for x in ("A", "B", "C")}
+    what = {"A": "this block's rows of A", "B": "its columns of B", "C": "its tile of C"}
+    out += [LetPointer(block[x], what[x]) for x in ("A", "B", "C")]
+    return out, Place(row, col, tm, tn, m_iter, n_iter, sub_m, sub_n, block)
+
+
+def _split(out: list[Stmt], index: Expr, level: Level, rows: Expr, cols: Expr) -> tuple[Expr, Expr]:
+    """Row and column of the ``index``-th piece of a rows x cols arrangement."""
+    if level.walk == "n":
+        return (
+            let(out, "threadRow", index // cols),
+            let(out, "threadCol", index % cols, "consecutive threads walk along a row of C"),
+        )
+    return (
+        let(out, "threadRow", index % rows, "consecutive threads walk down a column of C"),
+        let(out, "threadCol", index // rows),
+    )
+
+
+def _edges(s: Scope) -> list[Stmt]:
+    """How far the matrix reaches from the block's first row and column, where it may end inside the tile."""
+    if not s.p.variant.guard:
+        return []
+    found: list[Stmt] = []
+    for dim, name, why in (
+        ("m", "rowsLeft", "rows of C from this block's first to the last"),
+        ("n", "colsLeft", "columns likewise"),
+    ):
+        if dim in s.p.variant.guard:
+            var = s.left("m" if dim == "m" else "n")
+            assert isinstance(var, Var) and var.name == name
+            found.append(Let(var, SIZES[dim] - s.origin("m" if dim == "m" else "n"), why))
+    return found
+
+
+def _block_pointer(s: Scope, operand: str) -> Pointer:
+    offset: Expr = Const(0)
+    rows, cols = DIMS[operand]
+    for dim in (rows, cols):
+        if dim == "k":
+            continue
+        scale: Expr = LEADING[operand] if dim == s.p.strided(operand) else Const(1)
+        offset = offset + (BLOCK_Y if dim == "m" else BLOCK_X) * s.extent(dim) * scale
+    return Pointer(f"block{operand}", GLOBAL[operand], offset)
+
+
+

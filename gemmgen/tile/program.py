@@ -1,0 +1,164 @@
+"""Level 1: the tile program, a record of decisions about how one block computes its tile of C.
+
+Toggles edit these decisions; none of them moves statements about. The order of things, and every barrier, is
+derived from the decisions by :func:`gemmgen.tile.sequence.sequence`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from gemmgen.tile.variant import Variant
+    from gemmgen.spec.model import Spec
+
+Dim = Literal["m", "n", "k"]
+OperandName = Literal["A", "B", "C"]
+
+# The two dimensions of each matrix, rows first.
+DIMS: dict[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a two-dimensional tile lies in memory: ``dims`` slowest first, so that the last is contiguous.
+
+    ``extents`` match dims, in elements; ``pad`` elements follow each row.
+    """
+
+    dims: tuple[Dim, Dim]
+    extents: tuple[int, int]
+    pad: int = 0
+
+    @property
+    def contiguous(self) -> Dim:
+        return self.dims[1]
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one row to the next."""
+        return self.extents[1] + self.pad
+
+    @property
+    def transposed(self) -> Layout:
+        return Layout((self.dims[1], self.dims[0]), (self.extents[1], self.extents[0]), self.pad)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tile of an operand in shared memory, ``stages`` times."""
+
+    name: str
+    operand: OperandName
+    layout: Layout
+    stages: int = 1
+    why: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return 4 * self.stages * self.layout.extents[0] * self.layout.pitch
+
+
+@dataclass(frozen=True)
+class Copy:
+    """All threads of the block move one tile of an operand from global to shared memory.
+
+    ``width`` is in elements an access; ``lanes`` is the dimension that consecutive threads walk; ``guard`` are the
+    dimensions along which the tile may reach past the matrix.
+    """
+
+    operand: OperandName
+    buffer: str
+    width: int
+    lanes: Dim
+    guard: frozenset[Dim] = frozenset()
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of the split of C's tile: ``m`` x ``n`` pieces, of which consecutive indices walk along ``walk``.
+
+    "warp" and "lane" pieces are computed by different threads, "piece" and "thread" ones by the same.
+    """
+
+    name: Literal["warp", "piece", "lane", "thread"]
+    m: int
+    n: int
+    walk: Dim = "m"
+
+
+@dataclass(frozen=True)
+class Product:
+    """acc += a x b. ``levels`` split the block tile, coarse to fine; ``a_width`` and ``b_width`` are the elements a
+    thread fetches an access."""
+
+    levels: tuple[Level, ...]
+    a_width: int = 1
+    b_width: int = 1
+
+    def level(self, name: str) -> Level:
+        """The level of that name; 1 x 1 where the program has none."""
+        for level in self.levels:
+            if level.name == name:
+                return level
+        return Level("piece", 1, 1)
+
+
+@dataclass(frozen=True)
+class Output:
+    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy."""
+
+    width: int = 1
+    guard: frozenset[Dim] = frozenset()
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """How many tiles of K are in flight, and what orders them."""
+
+    depth: int = 1
+    sync: Literal["cta"] = "cta"
+
+
+@dataclass(frozen=True)
+class TileProgram:
+    """What one block does, as decisions."""
+
+    spec: Spec
+    variant: Variant
+    block: tuple[int, int, int]
+    orders: tuple[tuple[str, str], ...]
+    product: Product
+    output: Output
+    buffers: tuple[Buffer, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    pipeline: Pipeline = Pipeline()
+
+    @property
+    def threads(self) -> int:
+        warp, lane = self.product.level("warp"), self.product.level("lane")
+        return warp.m * warp.n * lane.m * lane.n
+
+    @property
+    def shared_bytes(self) -> int:
+        return sum(b.bytes for b in self.buffers)
+
+    def extent(self, dim: Dim) -> int:
+        return self.block[("m", "n", "k").index(dim)]
+
+    def contiguous(self, operand: str) -> Dim:
+        """The dimension along which an operand's elements are neighbours in global memory."""
+        rows, cols = DIMS[operand]
+        return cols if dict(self.orders)[operand] == "row" else rows
+
+    def strided(self, operand: str) -> Dim:
+        """The other one, a leading dimension apart."""
+        rows, cols = DIMS[operand]
+        return rows if dict(self.orders)[operand] == "row" else cols
+
+    def buffer(self, operand: str) -> Buffer | None:
+        return next((b for b in self.buffers if b.operand == operand), None)
+
+    def copy(self, operand: str) -> Copy:
+        return next(c for c in self.copies if c.operand == operand)

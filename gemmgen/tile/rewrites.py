@@ -1,0 +1,131 @@
+"""The rewrites: what each setting of a spec decides in the tile program.
+
+They are applied in the order of REWRITES whatever the order in the spec, so toggles commute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gemmgen.tile.program import Buffer, Copy, Dim, Layout, Level, Output, Product, TileProgram
+
+if TYPE_CHECKING:
+    from gemmgen.tile.variant import Variant
+    from gemmgen.spec.model import Spec
+
+Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
+
+
+def start(spec: Spec, variant: Variant) -> TileProgram:
+    """One thread an output piece, straight from global memory, consecutive threads down a column of C."""
+    (bm, bn, _), (tm, tn) = spec.block, spec.thread
+    walk: Dim = "m" if spec.C.order == "row" else "n"
+    levels = (Level("lane", bm // tm, bn // tn, walk), Level("thread", tm, tn))
+    orders = tuple((name, getattr(spec, name).order) for name in "ABC")
+    return TileProgram(spec, variant, spec.block, orders, Product(levels), Output())
+
+
+def smem(p: TileProgram, spec: Spec) -> TileProgram:
+    """Tiles of A and B pass through shared memory, each in the order of its matrix's rows."""
+    (bm, bn, bk) = spec.block
+    a = Buffer("As", "A", Layout(("m", "k"), (bm, bk)))
+    b = Buffer("Bs", "B", Layout(("k", "n"), (bk, bn)))
+    copies = tuple(Copy(x.operand, x.name, 1, p.strided(x.operand)) for x in (a, b))
+    return replace(p, buffers=(a, b), copies=copies)
+
+
+def transpose_a(p: TileProgram, spec: Spec) -> TileProgram:
+    """As is kept with k slowest: the rows that one thread needs at one k become neighbours."""
+    why = "transposed, so that the rows a thread needs at one k are neighbours"
+    flip = tuple(replace(b, layout=b.layout.transposed, why=why) if b.operand == "A" else b for b in p.buffers)
+    return replace(p, buffers=flip)
+
+
+def warptile(p: TileProgram, spec: Spec) -> TileProgram:
+    """A level between block and thread: each warp owns a WM x WN tile, in m_iter x n_iter pieces."""
+    assert spec.warp is not None
+    (wm, wn), (tm, tn), (mi, ni) = spec.warp, spec.thread, spec.warp_iterations
+    walk = p.product.level("lane").walk
+    levels = (
+        Level("warp", spec.warps[0], spec.warps[1], "n"),
+        Level("piece", mi, ni),
+        Level("lane", wm // mi // tm, wn // ni // tn, walk),
+        Level("thread", tm, tn),
+    )
+    return replace(p, product=replace(p.product, levels=levels))
+
+
+def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
+    """Consecutive threads walk the dimension that is contiguous in memory, in every global access."""
+    copies = tuple(replace(c, lanes=p.contiguous(c.operand)) for c in p.copies)
+    along = p.contiguous("C")
+    levels = tuple(replace(x, walk=along) if x.name == "lane" else x for x in p.product.levels)
+    return replace(p, copies=copies, product=replace(p.product, levels=levels))
+
+
+def float4(p: TileProgram, spec: Spec) -> TileProgram:
+    """Every access moves as many elements as divide its row and as its alignment allows, up to 16 bytes."""
+    copies = tuple(replace(c, width=_copy_width(p, c)) for c in p.copies)
+    thread = p.product.level("thread")
+    product = replace(
+        p.product,
+        a_width=_fragment_width(p.buffer("A"), "m", thread.m),
+        b_width=_fragment_width(p.buffer("B"), "n", thread.n),
+    )
+    run = thread.n if p.contiguous("C") == "n" else thread.m
+    output = replace(p.output, width=widest(p.variant.bytes("C"), run))
+    return replace(p, copies=copies, product=product, output=output)
+
+
+def guards(p: TileProgram, spec: Spec) -> TileProgram:
+    """Ragged sizes: accesses along these dimensions may reach past the matrix."""
+    ragged: frozenset[Dim] = frozenset(d for d in ("m", "n", "k") if d in p.variant.guard)
+    copies = tuple(replace(c, guard=ragged & {p.strided(c.operand), p.contiguous(c.operand)}) for c in p.copies)
+    return replace(p, copies=copies, output=replace(p.output, guard=ragged - {"k"}))
+
+
+def widest(align_bytes: int, *extents: int) -> int:
+    """The largest of 4, 2 and 1 elements that the alignment allows and that divides every extent."""
+    return next(w for w in (4, 2, 1) if 4 * w <= align_bytes and all(e % w == 0 for e in extents))
+
+
+def _copy_width(p: TileProgram, c: Copy) -> int:
+    buffer = p.buffer(c.operand)
+    assert buffer is not None
+    along = p.contiguous(c.operand)
+    extents = [p.extent(along)]
+    if buffer.layout.contiguous == along:
+        extents.append(buffer.layout.pitch)
+    return widest(p.variant.bytes(c.operand), *extents)
+
+
+def _fragment_width(buffer: Buffer | None, dim: Dim, run: int) -> int:
+    """Elements of one shared load: a thread's run of ``dim`` must be contiguous in the buffer."""
+    if buffer is None or buffer.layout.contiguous != dim:
+        return 1
+    return widest(16, run, buffer.layout.pitch)
+
+
+# Always applied rewrites have no toggle's name. The order is that of dependence: what makes buffers and levels comes
+# before what edits them.
+REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
+    ("smem", smem),
+    ("transposeA", transpose_a),
+    ("warptile", warptile),
+    ("coalescing", coalescing),
+    ("float4", float4),
+    (None, guards),
+)
+
+
+@lru_cache(maxsize=256)
+def build(spec: Spec, variant: Variant) -> TileProgram:
+    """The tile program of a checked spec."""
+    p = start(spec, variant)
+    for toggle, rewrite in REWRITES:
+        if toggle is None or spec.has(toggle):
+            p = rewrite(p, spec)
+    return p

@@ -1,0 +1,31 @@
+"""Which text of a spec: the same program with other guards and widths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Which text of a spec: ``guard`` are the dimensions that may be ragged, ``align`` the bytes to which each
+    operand's rows and base are aligned (16, 8 or 4 for float32)."""
+
+    guard: frozenset[str] = frozenset()
+    align: tuple[tuple[str, int], ...] = (("A", 16), ("B", 16), ("C", 16))
+
+    def bytes(self, operand: str) -> int:
+        return dict(self.align)[operand]
+
+    @property
+    def label(self) -> Literal["exact", "guarded", "guarded_unaligned"]:
+        if any(b < 16 for _, b in self.align):
+            return "guarded_unaligned"
+        return "guarded" if self.guard else "exact"
+
+
+EXACT = Variant()
+GUARDED = Variant(frozenset("mnk"))
+GUARDED_UNALIGNED = Variant(frozenset("mnk"), (("A", 4), ("B", 4), ("C", 4)))
+VARIANTS: Mapping[str, Variant] = {"exact": EXACT, "guarded": GUARDED, "guarded_unaligned": GUARDED_UNALIGNED}
