@@ -10,7 +10,7 @@ from gemmgen.analysis.occupancy import occupancy, occupancy_of, registers_per_bl
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.target import FIGURES, GPUS, LIMITS, gpu, limits
 
-# Worked out by hand from the rules of the CUDA Toolkit's cuda_occupancy.h: (arch, threads, registers, shared bytes) -> (blocks, limiter).
+# By hand from the rules of cuda_occupancy.h: (arch, threads, registers, shared bytes) -> (blocks, limiter).
 KNOWN = [
     ("sm_80", 256, 32, 0, 8, "threads"),
     ("sm_80", 256, 100, 8192, 2, "registers"),  # 104 after rounding: 13312 of 16384 registers a quarter is 4 warps
