@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.isa.memory import bytes_used_of, sectors_of, shared_wavefronts, wavefronts_of
+from gemmgen.isa.memory import (
+    bytes_used_of,
+    ideal_wavefronts,
+    ideal_wavefronts_of,
+    lines_of,
+    sectors_of,
+    shared_wavefronts,
+    wavefronts_of,
+)
 
 ROWS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "shared_memory_wavefronts.json").read_text(encoding="utf-8")
@@ -47,6 +55,9 @@ def test_batch_equals_plain_with_inactive_lanes(op: str) -> None:
     words = np.array([[-7 if w is None else w for w in row] for row in rows], dtype=np.int64)
     active = np.array([[w is not None for w in row] for row in rows])
     assert wavefronts_of(words, active, width, store).tolist() == [shared_wavefronts(r, width, store) for r in rows]
+    ideal = ideal_wavefronts_of(words, active, width, store).tolist()
+    assert ideal == [ideal_wavefronts(r, width, store) for r in rows]
+    assert all(i <= shared_wavefronts(r, width, store) for i, r in zip(ideal, rows, strict=True))
 
 
 def test_short_rows_and_no_lanes() -> None:
@@ -75,7 +86,16 @@ def test_sectors_and_bytes_equal_sets(nbytes: int) -> None:
         for row, keep in zip(addresses.tolist(), active.tolist(), strict=True)
     ]
     assert sectors_of(addresses, active, nbytes).tolist() == [len({b // 32 for b in t}) for t in touched]
+    assert lines_of(addresses, active, nbytes).tolist() == [len({b // 128 for b in t}) for t in touched]
     assert bytes_used_of(addresses, active, nbytes).tolist() == [len(t) for t in touched]
+
+
+def test_ideal_is_what_the_phases_cost() -> None:
+    row = list(range(0, 128, 4))
+    assert [ideal_wavefronts(row, width) for width in (1, 2, 4)] == [1, 2, 4]
+    assert ideal_wavefronts([0] * 32, 4) == 2
+    assert ideal_wavefronts([0] * 32, 4, store=True) == 4
+    assert ideal_wavefronts(row[:8], 4) == 1
 
 
 def test_no_warps_is_no_work() -> None:

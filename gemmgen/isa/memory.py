@@ -27,6 +27,8 @@ WARP = 32
 BANKS = 32
 SECTOR = 32
 """Bytes of a sector: the unit in which global memory is moved."""
+LINE = 128
+"""Bytes of a cache line, four sectors under one tag."""
 
 
 def shared_wavefronts(words: Sequence[int | None], width: int = 1, store: bool = False) -> int:
@@ -43,9 +45,7 @@ def shared_wavefronts(words: Sequence[int | None], width: int = 1, store: bool =
         if word is not None and word < 0:
             raise ArgumentError(f"lane {lane}: word address {word} is negative")
     lanes = [None if w is None else int(w) for w in words] + [None] * (WARP - len(words))
-    size = phase_lanes(width)
-    if not store and width > 1 and (_mergeable(lanes, 1) or _mergeable(lanes, 2)):
-        size *= 2
+    size = _phase_size(lanes, width, store)
     return sum(_phase_cost(lanes[start : start + size], width) for start in range(0, WARP, size))
 
 
@@ -54,10 +54,19 @@ def phase_lanes(width: int) -> int:
     return WARP // width
 
 
-def ideal_wavefronts(active: int, width: int = 1) -> int:
-    """Wavefronts of an access by ``active`` lanes if its words were spread over the banks: what cannot be avoided
-    without asking for fewer words."""
-    return -(-active * width // BANKS)
+def ideal_wavefronts(words: Sequence[int | None], width: int = 1, store: bool = False) -> int:
+    """Wavefronts of the same instruction if no bank were asked for two words: one for each phase with an active lane.
+
+    :func:`shared_wavefronts` over this is what people call an n-way bank conflict.
+    """
+    lanes = [*words, *[None] * (WARP - len(words))]
+    size = _phase_size(lanes, width, store)
+    return sum(any(w is not None for w in lanes[start : start + size]) for start in range(0, WARP, size))
+
+
+def _phase_size(lanes: Sequence[int | None], width: int, store: bool) -> int:
+    merged = not store and width > 1 and (_mergeable(lanes, 1) or _mergeable(lanes, 2))
+    return phase_lanes(width) * (2 if merged else 1)
 
 
 def _mergeable(lanes: Sequence[int | None], step: int) -> bool:
@@ -81,9 +90,20 @@ def wavefronts_of(words: Lanes, active: Mask, width: int = 1, store: bool = Fals
     return _by_pattern(words, active, BANKS, lambda w, a: _wavefronts(w, a, width, store))
 
 
+def ideal_wavefronts_of(words: Lanes, active: Mask, width: int = 1, store: bool = False) -> Lanes:
+    """:func:`ideal_wavefronts` of many warps: word addresses [warps, 32] and which lanes are active -> [warps]."""
+    return _by_pattern(words, active, BANKS, lambda w, a: _ideal(w, a, width, store))
+
+
 def sectors_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
     """Distinct 32-byte sectors that each warp touches with ``nbytes`` a lane: byte addresses [warps, 32] -> [warps]."""
-    return _by_pattern(addresses, active, SECTOR, lambda w, a: _sectors(w, a, nbytes))
+    return _by_pattern(addresses, active, SECTOR, lambda w, a: _pieces(w, a, nbytes, SECTOR))
+
+
+def lines_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
+    """Distinct 128-byte cache lines that each warp touches, each one look-up in L1: byte addresses [warps, 32] ->
+    [warps]."""
+    return _by_pattern(addresses, active, LINE, lambda w, a: _pieces(w, a, nbytes, LINE))
 
 
 def bytes_used_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
@@ -131,6 +151,20 @@ def _wavefronts(words: Lanes, active: Mask, width: int, store: bool) -> Lanes:
     return np.where(merged, _phases(words, active, width, 2 * size), apart) if merged.any() else apart
 
 
+def _ideal(words: Lanes, active: Mask, width: int, store: bool) -> Lanes:
+    import numpy as np
+
+    def phases(size: int) -> Lanes:
+        count: Lanes = active.reshape(len(words), WARP // size, size).any(axis=2).sum(axis=1, dtype=np.int64)
+        return count
+
+    size = phase_lanes(width)
+    if store or width == 1:
+        return phases(size)
+    merged = _all_equal(words, active, 1) | _all_equal(words, active, 2)
+    return np.where(merged, phases(2 * size), phases(size))
+
+
 def _all_equal(words: Lanes, active: Mask, step: int) -> Mask:
     import numpy as np
 
@@ -158,14 +192,15 @@ def _phases(words: Lanes, active: Mask, width: int, size: int) -> Lanes:
     return result
 
 
-def _sectors(addresses: Lanes, active: Mask, nbytes: int) -> Lanes:
+def _pieces(addresses: Lanes, active: Mask, nbytes: int, size: int) -> Lanes:
+    """Distinct aligned pieces of ``size`` bytes."""
     import numpy as np
 
-    sectors, used = addresses // SECTOR, active
-    last = (addresses + (nbytes - 1)) // SECTOR
-    if (last != sectors)[active].any():  # some lane's access straddles two sectors
-        sectors, used = np.concatenate([sectors, last], axis=1), np.concatenate([active, active], axis=1)
-    keys = np.sort(np.where(used, sectors, -1), axis=1)
+    pieces, used = addresses // size, active
+    last = (addresses + (nbytes - 1)) // size
+    if (last != pieces)[active].any():  # some lane's access straddles two
+        pieces, used = np.concatenate([pieces, last], axis=1), np.concatenate([active, active], axis=1)
+    keys = np.sort(np.where(used, pieces, -1), axis=1)
     new = keys >= 0
     new[:, 1:] &= keys[:, 1:] != keys[:, :-1]
     result: Lanes = new.sum(axis=1, dtype=np.int64)
