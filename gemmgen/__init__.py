@@ -1,0 +1,106 @@
+"""gemmgen: tiled matrix multiplication for NVIDIA GPUs, from a spec of ten lines to CUDA that a person can read.
+
+    import gemmgen
+    spec = gemmgen.load("specs/warptile.gemm")
+    print(gemmgen.emit(spec))                      # the CUDA C++
+    kernel = gemmgen.compile(spec)                 # on the GPU, or on the simulator where there is none
+    C = kernel(A, B)
+
+Names are imported when they are first used, so that ``import gemmgen`` itself loads no NumPy and no CUDA.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.version import __version__
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.occupancy import Occupancy, occupancy
+    from gemmgen.api import compile, emit, load, lower, parse, variants
+    from gemmgen.diagnostics import (
+        ArgumentError,
+        CompileError,
+        GemmgenError,
+        LaunchError,
+        SimulationFault,
+        SpecError,
+    )
+    from gemmgen.isa.memory import shared_wavefronts
+    from gemmgen.kernel import Kernel
+    from gemmgen.simulation import Simulation, simulate
+    from gemmgen.spec.model import Spec
+    from gemmgen.verify import Verification, verify
+
+__all__ = [
+    "ArgumentError",
+    "CompileError",
+    "GemmgenError",
+    "Kernel",
+    "LaunchError",
+    "Occupancy",
+    "Simulation",
+    "SimulationFault",
+    "Spec",
+    "SpecError",
+    "Verification",
+    "__version__",
+    "compile",
+    "emit",
+    "load",
+    "lower",
+    "occupancy",
+    "parse",
+    "shared_wavefronts",
+    "simulate",
+    "variants",
+    "verify",
+]
+
+_HOME = {
+    "gemmgen.analysis.occupancy": ("Occupancy", "occupancy"),
+    "gemmgen.api": ("compile", "emit", "load", "lower", "parse", "variants"),
+    "gemmgen.diagnostics": (
+        "ArgumentError",
+        "CompileError",
+        "GemmgenError",
+        "LaunchError",
+        "SimulationFault",
+        "SpecError",
+    ),
+    "gemmgen.isa.memory": ("shared_wavefronts",),
+    "gemmgen.kernel": ("Kernel",),
+    "gemmgen.simulation": ("Simulation", "simulate"),
+    "gemmgen.spec.model": ("Spec",),
+    "gemmgen.verify": ("Verification", "verify"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+
+class _Package(ModuleType):
+    """The package as a module whose public names are found on first use.
+
+    Some are also names of submodules (``gemmgen.lower``, ``gemmgen.verify``): importing one of those would set the
+    attribute to the module, so that ``gemmgen.lower(spec)`` worked or not by the order of imports. The function stays;
+    ``from gemmgen.lower import ...`` works as ever.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_MODULE_OF[name]), name)
+        super().__setattr__(name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _MODULE_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

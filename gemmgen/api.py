@@ -1,0 +1,100 @@
+"""The functions of ``gemmgen`` that go from text to a kernel: parse, load, variants, lower, emit, compile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+from gemmgen.diagnostics import ArgumentError, SpecError
+from gemmgen.tile.variant import VARIANTS, Variant
+
+if TYPE_CHECKING:
+    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.kernel import Kernel
+    from gemmgen.spec.model import Spec
+
+Device = Literal["auto", "sim", "cuda"]
+
+
+def parse(text: str, filename: str = "<string>") -> Spec:
+    """The spec that ``text`` says. Raises SpecError with every mistake in it; ``filename`` is what errors call it."""
+    from gemmgen.spec.parse import parse as parse_text
+
+    return checked(parse_text(text, filename))
+
+
+def load(path: str | PathLike[str]) -> Spec:
+    """The spec in a file (UTF-8). Raises SpecError with every mistake in it, OSError where it cannot be read."""
+    from gemmgen.spec.parse import load as load_file
+
+    return checked(load_file(path))
+
+
+def checked(spec: Spec) -> Spec:
+    """The spec, where its tiles fit a GPU. Raises SpecError else, with the bytes needed and the limit."""
+    problems = _problems(spec)
+    if problems:
+        raise SpecError(problems, spec.filename)
+    return spec
+
+
+def _problems(spec: Spec) -> list[Any]:
+    from gemmgen.tile import check_resources
+
+    return list(check_resources(spec))
+
+
+def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
+    """The legal specs among all combinations of the given settings: ``variants(spec, block=[...], thread=[...])``.
+
+    Each choice is a list of values that ``spec.replace`` takes. What is not legal is left out; a setting that does not
+    exist raises ArgumentError.
+    """
+    from gemmgen.spec.variants import variants as legal
+
+    return (s for s in legal(spec, **choices) if not _problems(s))
+
+
+def variant_named(variant: str | Variant) -> Variant:
+    """The variant "exact", "guarded" or "guarded_unaligned". Raises ArgumentError for any other name."""
+    if isinstance(variant, Variant):
+        return variant
+    if variant not in VARIANTS:
+        raise ArgumentError(f"variant is {variant!r}; it is one of {', '.join(VARIANTS)}")
+    return VARIANTS[variant]
+
+
+def lower(spec: Spec, variant: str | Variant = "exact") -> KernelIR:
+    """The kernel IR of a spec: the program of one thread. Raises SpecError where the spec fits no GPU."""
+    from gemmgen.lower import lower as lower_spec
+
+    return lower_spec(checked(spec), variant_named(variant))
+
+
+def architecture(arch: str) -> str:
+    """``arch`` if it names one, as sm_90 does. Raises ArgumentError else."""
+    if not isinstance(arch, str) or re.fullmatch(r"(sm|compute)_[1-9][0-9]{1,2}[af]?", arch) is None:
+        raise ArgumentError(f"arch is {arch!r}; it is written as in 'sm_90'")
+    return arch
+
+
+def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> str:
+    """The CUDA C++ of a spec, the same bytes every time. ``arch`` is the target, sm_90 for example."""
+    from gemmgen.cuda.emit import emit_cuda
+
+    architecture(arch)
+    return emit_cuda(lower(spec, variant))
+
+
+def compile(spec: Spec, device: Device = "auto", arch: str | None = None) -> Kernel:
+    """A kernel that can be called: ``kernel(A, B)``.
+
+    ``device`` "cuda" is the GPU, "sim" the simulator on the host, "auto" the GPU where there is one. ``arch`` is what
+    ``kernel.cubin`` is compiled for; by default the GPU's own, or sm_90. Raises SpecError where the spec fits no GPU,
+    LaunchError for "cuda" where there is none, CompileError where NVRTC refuses the program.
+    """
+    from gemmgen.kernel import make
+
+    return make(checked(spec), device, None if arch is None else architecture(arch))

@@ -1,0 +1,369 @@
+"""How a product is launched: pure, and decided once for the simulator and the GPU.
+
+``plan`` turns the shapes, strides and addresses of three matrices into launches: which variant of the kernel, with
+which grid and arguments, after which copies. It refuses what cannot be computed in place. It touches no memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING
+
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
+
+if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
+
+__all__ = [
+    "EXACT", "GUARDED", "GUARDED_UNALIGNED", "HARDWARE", "OPERANDS", "VARIANTS", "Arguments", "Copy", "Launch",
+    "LaunchPlan", "Limits", "Variant", "as_float32", "plan", "plan_aligned", "sizes", "vector_bytes",
+]  # fmt: skip
+
+OPERANDS = ("A", "B", "C")
+ITEM = 4  # bytes of a float32
+WIDEST = 16  # bytes of the widest access
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one launch can cover. ``grid_y`` is CUDA's limit on blocks along y. ``span`` bounds the rows and the columns
+    of one launch, so that an index of a row or column, rounded up to whole tiles, stays below 2^31."""
+
+    grid_y: int = 65535
+    span: int = 1 << 30
+
+
+HARDWARE = Limits()
+LARGEST = (1 << 31) - 1  # sizes are C ints in the kernel
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A kernel's arguments. ``A``, ``B`` and ``C`` are offsets in elements from each operand's first element, where this
+    launch starts; everything else is passed as it is. The field order is that of the kernel's parameters."""
+
+    M: int
+    N: int
+    K: int
+    alpha: float
+    A: int
+    lda: int
+    B: int
+    ldb: int
+    beta: float
+    C: int
+    ldc: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: ``grid`` is (blocks along N, blocks along M, 1)."""
+
+    variant: Variant
+    grid: tuple[int, int, int]
+    arguments: Arguments
+
+
+@dataclass(frozen=True)
+class Copy:
+    """An input to be copied before the launches, because of its strides: into a buffer whose base is a multiple of 16
+    bytes, contiguous in the spec's order, rows (or columns, for order "col") ``leading`` elements apart."""
+
+    operand: str
+    leading: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """What to do for one product: copy the inputs in ``copies``, then run ``steps`` in order.
+
+    ``workspace`` is the bytes that the copies take. No steps: there is nothing to compute.
+    """
+
+    steps: tuple[Launch, ...]
+    copies: tuple[Copy, ...] = ()
+    workspace: int = 0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """How a kernel reaches one operand: leading dimension in elements, alignment in bytes of every row's start."""
+
+    leading: int
+    align: int
+    copy: Copy | None = None
+
+
+def plan(
+    spec: Spec,
+    shapes: Mapping[str, tuple[int, int]],
+    strides: Mapping[str, tuple[int, int]],
+    addresses: Mapping[str, int],
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    *,
+    writable: bool = True,
+    variant: Variant | None = None,
+    limits: Limits = HARDWARE,
+) -> LaunchPlan:
+    """The launches that compute C = alpha * (A @ B) + beta * C.
+
+    ``shapes`` of "A" (M, K), "B" (K, N) and "C" (M, N); ``strides`` in elements; ``addresses`` of the first elements in
+    bytes. ``writable`` says whether C may be written. With ``variant`` the kernel is given, and what it cannot do is
+    refused; else the fastest variant that fits is taken. Raises ArgumentError naming the operand and the numbers.
+    """
+    m, n, k = sizes(shapes)
+    if not writable:
+        raise ArgumentError("C is read-only; it is updated in place: pass an array that can be written")
+    _refuse_overlap(shapes, strides, addresses)
+    return plan_aligned(
+        spec,
+        (m, n, k),
+        tuple(strides[name] for name in OPERANDS),
+        tuple(addresses[name] % WIDEST for name in OPERANDS),
+        as_float32(alpha),
+        as_float32(beta),
+        variant,
+        limits,
+    )
+
+
+@lru_cache(maxsize=4096)
+def plan_aligned(
+    spec: Spec,
+    size: tuple[int, int, int],
+    strides: tuple[tuple[int, int], ...],
+    addresses: tuple[int, ...],
+    alpha: float,
+    beta: float,
+    variant: Variant | None = None,
+    limits: Limits = HARDWARE,
+) -> LaunchPlan:
+    """The plan of operands known not to overlap, in the order A, B, C; ``addresses`` are modulo 16.
+
+    Remembered: the same call with other buffers asks again only for the overlap.
+    """
+    m, n, k = size
+    if m == 0 or n == 0:
+        return LaunchPlan(())
+    if alpha == 0.0 or k == 0:
+        # A and B are not read: an alpha of NaN with an empty sum is no NaN either.
+        alpha, k = 0.0, 0
+    if k > LARGEST - spec.block[2]:
+        raise ArgumentError(f"K is {k}; the largest K of one launch is {LARGEST - spec.block[2]}")
+    places = {
+        name: _place(name, _order(spec, name), shape, strides[i], addresses[i])
+        for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
+    }
+    chosen = _fitting(spec, size=(m, n, k), places=places) if variant is None else variant
+    if variant is not None:
+        _refuse_variant(spec, variant, (m, n, k), places)
+    copies = tuple(p.copy for p in places.values() if p.copy is not None)
+    steps = tuple(_panels(spec, chosen, (m, n, k), alpha, beta, places, limits))
+    return LaunchPlan(steps, copies, sum(c.bytes for c in copies))
+
+
+def sizes(shapes: Mapping[str, tuple[int, int]]) -> tuple[int, int, int]:
+    """(M, N, K) of three shapes. Raises ArgumentError where they do not fit together, or one is 2^31 or more."""
+    a, b, c = (shapes[name] for name in OPERANDS)
+    if a[1] != b[0]:
+        raise ArgumentError(
+            f"A is {_shape(a)} and B is {_shape(b)}: the columns of A ({a[1]}) must be as many as the rows of B ({b[0]})"
+        )
+    if c != (a[0], b[1]):
+        raise ArgumentError(f"C is {_shape(c)}; A @ B is {_shape((a[0], b[1]))}")
+    m, n, k = a[0], b[1], a[1]
+    for name, value in (("M", m), ("N", n), ("K", k)):
+        if value > LARGEST:
+            raise ArgumentError(f"{name} is {value}; sizes of 2^31 or more are not supported")
+    return m, n, k
+
+
+def _shape(shape: tuple[int, int]) -> str:
+    return f"{shape[0]}x{shape[1]}"
+
+
+def as_float32(value: float) -> float:
+    """The value that a float parameter of the kernel receives; beyond the range of float32 that is an infinity."""
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return inf if value > 0 else -inf
+    return rounded
+
+
+@lru_cache(maxsize=1024)
+def vector_bytes(spec: Spec) -> Mapping[str, int]:
+    """The widest access, in bytes, that the exact kernel of a spec makes to each matrix in global memory."""
+    from gemmgen.ir.nodes import Load, Store, walk
+    from gemmgen.lower import lower
+
+    widest = dict.fromkeys(OPERANDS, ITEM)
+    for s in walk(lower(spec, EXACT).body):
+        match s:
+            case Load(src=ref, width=width) if ref.array.space == "global":
+                widest[ref.array.name] = max(widest[ref.array.name], ITEM * width)
+            case Store(dst=ref, width=width) if ref.array.space == "global":
+                widest[ref.array.name] = max(widest[ref.array.name], ITEM * width)
+            case _:
+                pass
+    return widest
+
+
+# --- One operand ----------------------------------------------------------------------------------------------------
+
+
+def _order(spec: Spec, name: str) -> str:
+    return {"A": spec.A, "B": spec.B, "C": spec.C}[name].order
+
+
+def _place(name: str, order: str, shape: tuple[int, int], strides: tuple[int, int], address: int) -> _Place:
+    along, across = (1, 0) if order == "row" else (0, 1)
+    extent, rows = shape[along], shape[across]
+    if extent == 0 or rows == 0:
+        return _Place(max(extent, 1), WIDEST)  # never accessed
+    leading = strides[across] if rows > 1 else extent  # one row: its stride says nothing
+    if address % ITEM == 0 and (extent == 1 or strides[along] == 1) and leading >= extent:
+        return _Place(leading, _alignment(address, leading * ITEM, extent * ITEM))
+    if name == "C":
+        raise ArgumentError(
+            f"C has strides {strides} (in elements) and address {address} modulo {WIDEST}; an output must have stride 1 "
+            f"along its {'rows' if order == 'row' else 'columns'}, at least {extent} from one to the next, and be aligned "
+            f"to {ITEM} bytes; pass C=None or a contiguous array"
+        )
+    return _Place(extent, _alignment(extent * ITEM), Copy(name, extent, extent * rows * ITEM))
+
+
+def _alignment(*byte_counts: int) -> int:
+    """The widest access to which all of these are multiples."""
+    return next(width for width in (WIDEST, 8, ITEM) if all(b % width == 0 for b in byte_counts))
+
+
+# --- The variant ----------------------------------------------------------------------------------------------------
+
+
+def _divides(spec: Spec, size: tuple[int, int, int]) -> bool:
+    """Whether a size is whole tiles. Without shared memory there is no tile along K."""
+    (bm, bn, bk), (m, n, k) = spec.block, size
+    return m % bm == 0 and n % bn == 0 and (k % bk == 0 or not spec.has("smem"))
+
+
+def _fitting(spec: Spec, size: tuple[int, int, int], places: Mapping[str, _Place]) -> Variant:
+    """The fastest variant that is right. Alignment beyond what the kernel's accesses need is all the same kernel."""
+    needs = vector_bytes(spec)
+    align = {name: WIDEST if places[name].align >= needs[name] else places[name].align for name in OPERANDS}
+    whole = _divides(spec, size) and all(b == WIDEST for b in align.values())
+    return EXACT if whole else Variant(GUARDED.guard, tuple(align.items()))
+
+
+def _refuse_variant(spec: Spec, variant: Variant, size: tuple[int, int, int], places: Mapping[str, _Place]) -> None:
+    """Raise ArgumentError where a kernel that is already lowered cannot compute this size or these operands."""
+    for letter, extent, tile in zip("mnk", size, spec.block, strict=True):
+        needs_tile = letter != "k" or spec.has("smem")
+        if letter not in variant.guard and needs_tile and extent % tile:
+            raise ArgumentError(
+                f"{letter.upper()} = {extent} is not a multiple of the tile's {tile}, which the {variant.label} kernel of "
+                f"{spec.name!r} needs; lower it as 'guarded'"
+            )
+    needs = vector_bytes(spec)
+    for name in OPERANDS:
+        need = min(variant.bytes(name), needs[name])
+        if places[name].align < need:
+            raise ArgumentError(
+                f"{name} is aligned to {places[name].align} bytes (its address, its rows' length and the distance between "
+                f"them); the {variant.label} kernel of {spec.name!r} needs {need}; lower it as 'guarded_unaligned'"
+            )
+
+
+# --- The grid -------------------------------------------------------------------------------------------------------
+
+
+def _panels(
+    spec: Spec,
+    variant: Variant,
+    size: tuple[int, int, int],
+    alpha: float,
+    beta: float,
+    places: Mapping[str, _Place],
+    limits: Limits,
+) -> Iterator[Launch]:
+    """One launch, or several over panels of C where a grid or an index would pass its limit."""
+    m, n, k = size
+    bm, bn, _ = spec.block
+    lda, ldb, ldc = (places[name].leading for name in OPERANDS)
+    rows, columns = _panel(bm, min(limits.grid_y, limits.span // bm)), _panel(bn, limits.span // bn)
+
+    def offset(name: str, i: int, j: int, leading: int) -> int:
+        return i * leading + j if _order(spec, name) == "row" else j * leading + i
+
+    for i in range(0, m, rows):
+        for j in range(0, n, columns):
+            height, width = min(rows, m - i), min(columns, n - j)
+            yield Launch(
+                variant,
+                (-(-width // bn), -(-height // bm), 1),
+                Arguments(
+                    height, width, k, alpha,
+                    offset("A", i, 0, lda), lda, offset("B", 0, j, ldb), ldb, beta, offset("C", i, j, ldc), ldc,
+                ),
+            )  # fmt: skip
+
+
+def _panel(tile: int, blocks: int) -> int:
+    """Rows of a panel of at most that many blocks: a multiple of four tiles, so that alignment survives the offset."""
+    return tile * max(1, blocks // 4 * 4 if blocks >= 4 else blocks)
+
+
+# --- Overlap --------------------------------------------------------------------------------------------------------
+
+
+def _refuse_overlap(
+    shapes: Mapping[str, tuple[int, int]], strides: Mapping[str, tuple[int, int]], addresses: Mapping[str, int]
+) -> None:
+    spans = {name: _Rows.of(shapes[name], strides[name], addresses[name]) for name in OPERANDS}
+    for name in ("A", "B"):
+        if spans[name].overlaps(spans["C"]):
+            raise ArgumentError(f"C overlaps {name} in memory; it is written while {name} is read: pass a copy of one")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The bytes of a strided matrix, as ``count`` intervals ``[first + i * step, ... + length)``; strides inside an interval
+    count as dense."""
+
+    first: int
+    count: int
+    step: int
+    length: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, int], strides: tuple[int, int], address: int) -> _Rows:
+        if shape[0] == 0 or shape[1] == 0:
+            return cls(address, 0, 1, 0)
+        reach = [(n if s else 1, s * ITEM) for n, s in zip(shape, strides, strict=True)]
+        first = address + sum((n - 1) * s for n, s in reach if s < 0)
+        (inner, small), (outer, large) = sorted(((n, abs(s)) for n, s in reach), key=lambda r: (r[0] > 1, r[1]))
+        return cls(first, outer, max(large, 1), (inner - 1) * small + ITEM)
+
+    @property
+    def end(self) -> int:
+        return self.first + (self.count - 1) * self.step + self.length
+
+    def overlaps(self, other: _Rows) -> bool:
+        if not self.count or not other.count or self.end <= other.first or other.end <= self.first:
+            return False
+        if self.count > other.count:
+            return other.overlaps(self)
+        return any(other._meets(self.first + i * self.step, self.length) for i in range(self.count))
+
+    def _meets(self, start: int, length: int) -> bool:
+        """Whether one of the intervals meets ``[start, start + length)``."""
+        lowest = max(0, -((self.first + self.length - 1 - start) // self.step))
+        highest = min(self.count - 1, (start + length - 1 - self.first) // self.step)
+        return lowest <= highest

@@ -1,0 +1,182 @@
+"""What a caller passed: arrays of the host described without copying, and the checks on types, shapes and scalars."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.launch import ITEM, OPERANDS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gemmgen.spec.model import Spec
+
+    Host: TypeAlias = "NDArray[Any]"
+
+DTYPES = {"f32": "float32"}  # a spec's element types, as NumPy names them
+_HOST = (1, 3)  # DLPack device types whose memory the host can read: kDLCPU, kDLCUDAHost
+_PAGE = 256  # what allocations on a device are aligned to, in bytes
+
+
+def on_device(x: Any) -> bool:
+    """Whether an array lies in the memory of a device."""
+    kind = getattr(x, "__dlpack_device__", None)
+    if kind is not None:
+        return int(kind()[0]) not in _HOST
+    return hasattr(x, "__cuda_array_interface__")
+
+
+def refuse_gradients(name: str, x: Any) -> None:
+    """Raise ArgumentError for a torch tensor that is part of a graph of gradients: a kernel would cut it unseen."""
+    if getattr(x, "requires_grad", False):
+        raise ArgumentError(f"{name} requires grad, and a kernel has no gradient; pass {name}.detach()")
+
+
+def host_view(name: str, x: Any) -> Host:
+    """A NumPy array over the same memory as a host array of any library. Raises ArgumentError for anything else."""
+    import numpy as np
+
+    refuse_gradients(name, x)
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentError(f"{name} is a masked array, and a kernel knows no mask; pass {name}.filled(0)")
+    if isinstance(x, np.ndarray | np.generic):
+        return np.asarray(x)
+    if not hasattr(x, "__dlpack__"):
+        raise ArgumentError(
+            f"{name} is a {type(x).__name__}; it must be an array, such as numpy.ndarray or torch.Tensor"
+        )
+    if on_device(x):
+        raise ArgumentError(
+            f"{name} is on a device, and this runs on the host; copy it to the host, or use device='cuda'"
+        )
+    try:
+        return np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x)
+    except (TypeError, BufferError, RuntimeError) as error:
+        raise ArgumentError(f"{name} of type {getattr(x, 'dtype', '?')} cannot be read by NumPy: {error}") from None
+
+
+def host_array(name: str, x: Any) -> Host:
+    """The values of a host or device array as a NumPy array, copied from a device where it must be."""
+    import numpy as np
+
+    if hasattr(x, "detach"):
+        x = x.detach()
+    if not isinstance(x, np.ndarray) and on_device(x):
+        from gemmgen.runtime.arrays import to_host
+
+        x = to_host(x)
+    return host_view(name, x)
+
+
+def scalar(name: str, value: Any) -> float:
+    """A real number as a float, Python's or NumPy's. Raises ArgumentError for anything else."""
+    if getattr(value, "ndim", None) == 0 and type(value).__module__ == "numpy":
+        value = value.item()
+    if not isinstance(value, numbers.Real):
+        raise ArgumentError(f"{name} is a {type(value).__name__}; it must be a real number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"{name} is too large for a float") from None
+
+
+def shape_of(a: Host, b: Host, c0: Host | None, beta: float) -> tuple[int, int]:
+    """The shape of alpha * (A @ B) + beta * C0. Raises ArgumentError where they do not fit."""
+    for name, x in (("A", a), ("B", b)) + ((("C0", c0),) if c0 is not None else ()):
+        if x.ndim != 2:
+            raise ArgumentError(f"{name} has {x.ndim} dimensions; a matrix has 2")
+    if a.shape[1] != b.shape[0]:
+        raise ArgumentError(f"A is {a.shape[0]}x{a.shape[1]} and B is {b.shape[0]}x{b.shape[1]}: they do not multiply")
+    shape = (int(a.shape[0]), int(b.shape[1]))
+    if c0 is None and beta != 0.0:
+        raise ArgumentError(f"beta is {beta}, which needs C0, the values of C before the call")
+    if c0 is not None and c0.shape != shape:
+        raise ArgumentError(f"C0 has shape {c0.shape}; A @ B has {shape}")
+    return shape
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A host array as a kernel sees it: ``strides`` in elements, ``address`` in bytes."""
+
+    values: Host
+    strides: tuple[int, int]
+    address: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.values.shape[0]), int(self.values.shape[1])
+
+    def flat(self, offset: int, length: int) -> NDArray[np.float32]:
+        """``length`` elements of the memory that the matrix lies in, from ``offset`` elements after its first: a view."""
+        import numpy as np
+
+        reach = np.lib.stride_tricks.as_strided(self.values, (offset + length,), (ITEM,), writeable=self.writable)
+        return reach[offset:]
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.values.flags.writeable)
+
+    @property
+    def phase(self) -> int:
+        """The address modulo 256 that the matrix would have on a device, where allocations start at a multiple of 256:
+        a view starts where it starts in its buffer, whatever the host's allocator did."""
+        root = self.values
+        while type(root.base).__module__.startswith("numpy") and hasattr(root.base, "__array_interface__"):
+            root = root.base
+        start = int(root.__array_interface__["data"][0])
+        foreign = root.base is not None or start % 16 != 0
+        return (self.address - (0 if foreign else start)) % _PAGE
+
+
+def matrix(name: str, x: Any, spec: Spec) -> Matrix:
+    """A host array as an operand of a spec's kernel. Raises ArgumentError where its type or shape does not fit."""
+    values = host_view(name, x)
+    if values.ndim != 2:
+        raise ArgumentError(f"{name} has {values.ndim} dimensions, shape {values.shape}; a matrix has 2")
+    wanted = DTYPES[{"A": spec.A, "B": spec.B, "C": spec.C}[name].dtype]
+    if values.dtype != wanted:
+        raise ArgumentError(f"{name} has element type {dtype_name(values)}; {spec.name} wants {wanted}")
+    if any(s % ITEM for n, s in zip(values.shape, values.strides, strict=True) if n > 1):
+        if name == "C":
+            raise ArgumentError(f"C has strides of {values.strides} bytes, which are no multiples of {ITEM}")
+        values = values.copy()
+    strides = (values.strides[0] // ITEM, values.strides[1] // ITEM)
+    return Matrix(values, strides, int(values.__array_interface__["data"][0]))
+
+
+def dtype_name(values: Host) -> str:
+    """The name of an element type, byte order included where it is not the machine's."""
+    return values.dtype.name if values.dtype.isnative else values.dtype.str
+
+
+def matrices(A: Any, B: Any, C: Any, spec: Spec) -> dict[str, Matrix]:
+    """The three operands of a product on the host."""
+    given = {"A": A, "B": B, "C": C}
+    return {name: matrix(name, given[name], spec) for name in OPERANDS}
+
+
+def output_for(A: Any, B: Any, spec: Spec, beta: float) -> Any:
+    """A new C, not set to anything, of A's kind (a torch tensor where A is one) in the spec's type and order.
+
+    Raises ArgumentError where beta asks for a C that was not passed, or A and B are no host matrices of the spec's type.
+    """
+    import numpy as np
+
+    refuse_beta(beta)
+    shape = (matrix("A", A, spec).shape[0], matrix("B", B, spec).shape[1])
+    row = spec.C.order == "row"
+    if hasattr(A, "new_empty"):
+        return A.new_empty(shape) if row else A.new_empty(shape[::-1]).t()
+    return np.empty(shape, DTYPES[spec.C.dtype], order="C" if row else "F")
+
+
+def refuse_beta(beta: float) -> None:
+    """Raise ArgumentError where beta asks for a C that was not passed."""
+    if beta != 0.0:
+        raise ArgumentError(f"beta is {beta} and C is None: there is no C to add; pass C, or beta=0")

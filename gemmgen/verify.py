@@ -1,0 +1,135 @@
+"""Checking a result against float64, with a bound that follows from the arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gemmgen.launch import as_float32
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gemmgen.spec.model import Spec
+
+    Doubles: TypeAlias = "NDArray[np.float64]"
+
+UNIT = 2.0**-24  # unit roundoff of float32, in which the kernels accumulate
+DTYPES = {"f32": "float32"}  # a spec's element types, as NumPy names them
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether C is alpha * (A @ B) + beta * C0, within the error that float32 accumulation may make.
+
+    ``where``, ``got``, ``want`` and ``bound`` are of the element that is worst in terms of its bound; None where C has no
+    element, or where its shape or type is not the right one. ``max_error`` is the largest \\|C - reference\\|; infinite
+    where C or the reference is not finite and the other does not agree, 0.0 where nothing was compared.
+    """
+
+    ok: bool
+    max_error: float
+    where: tuple[int, int] | None = None
+    got: float | None = None
+    want: float | None = None
+    bound: float | None = None
+    reason: str = ""
+    wrong: int = 0
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"wrong: {self.reason}"
+        if self.where is None:
+            return "right: C has no elements"
+        at = f"C[{self.where[0]}, {self.where[1]}]: got {self.got!r}, want {self.want!r}, bound {self.bound:.3g}"
+        if self.ok:
+            return f"right: largest error {self.max_error:.3g}; nearest to its bound is {at}"
+        return f"wrong: {self.wrong} element{'s' if self.wrong != 1 else ''} out of bounds, worst {at}"
+
+
+def verify(
+    C: Any, A: Any, B: Any, C0: Any = None, alpha: float = 1.0, beta: float = 0.0, spec: Spec | None = None
+) -> Verification:
+    """Compare ``C`` with ``alpha * (A @ B) + beta * C0``, computed in float64.
+
+    ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays. ``C0`` is C before the call, needed only
+    where ``beta`` is not 0. Without ``spec``, C must have A's type. The bound of an element is, with u = 2^-24 and u_out
+    the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out |want|`` and K+2 of the smallest
+    numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an infinity also passes where the reference
+    rounded to C's type, or |alpha||A||B|, overflows. A wrong shape or type fails. As in a kernel, alpha and beta are
+    float32. Raises ArgumentError where A, B and C0 are no operands of a product.
+    """
+    from gemmgen.operands import host_array, scalar, shape_of
+
+    c, a, b = host_array("C", C), host_array("A", A), host_array("B", B)
+    alpha, beta = as_float32(scalar("alpha", alpha)), as_float32(scalar("beta", beta))
+    c0 = host_array("C0", C0) if C0 is not None and beta != 0.0 else None
+    shape = shape_of(a, b, c0, beta)
+    wanted = DTYPES[spec.C.dtype] if spec is not None else str(a.dtype)
+    if c.shape != shape:
+        return _failure(f"C has shape {c.shape}; A @ B has {shape}")
+    if str(c.dtype) != wanted:
+        return _failure(f"C has type {c.dtype}; {wanted} is wanted")
+    if c.size == 0:
+        return Verification(True, 0.0)
+    return _compare(c, a, b, c0, alpha, beta)
+
+
+def _failure(reason: str) -> Verification:
+    return Verification(False, float("inf"), reason=reason)
+
+
+def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float) -> Verification:
+    import numpy as np
+
+    got = c.astype(np.float64)
+    with np.errstate(all="ignore"):
+        want, magnitude, added = _reference(a, b, c0, alpha, beta, got.shape)
+        error = np.abs(got - want)
+        info = np.finfo(c.dtype)
+        bound = 2 * (a.shape[1] + 1) * UNIT * magnitude + 2 * UNIT * added + 0.5 * float(info.eps) * np.abs(want)
+        bound += (a.shape[1] + 2) * float(info.smallest_subnormal)
+        within = error <= bound
+    finite = np.isfinite(got) & np.isfinite(want)
+    right = np.where(finite, within, _agree(got, want, magnitude, c.dtype))
+    # How far an element is into its bound; what is wrong and not finite is worst of all, what agrees is no error.
+    error = np.where(finite, error, np.where(right, 0.0, np.inf))
+    with np.errstate(invalid="ignore"):
+        badness = np.where(finite, error / bound, error)
+    i, j = (int(x) for x in np.unravel_index(int(np.argmax(badness)), badness.shape))
+    wrong = int(right.size - np.count_nonzero(right))
+    return Verification(
+        wrong == 0, float(error.max()), (i, j), float(got[i, j]), float(want[i, j]), float(bound[i, j]), wrong=wrong
+    )
+
+
+def _reference(
+    a: Any, b: Any, c0: Any, alpha: float, beta: float, shape: tuple[int, ...]
+) -> tuple[Doubles, Doubles, Doubles]:
+    """The product, |alpha||A||B| and |beta C0|, all in float64. What alpha or beta of 0 hides is not looked at."""
+    import numpy as np
+
+    want, magnitude, added = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    if alpha != 0.0 and a.shape[1]:
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        want = alpha * (a @ b)
+        magnitude = abs(alpha) * (np.abs(a) @ np.abs(b))
+    if c0 is not None:
+        term = beta * c0.astype(np.float64)
+        want, added = want + term, np.abs(term)
+    return want, magnitude, added
+
+
+def _agree(got: Doubles, want: Doubles, magnitude: Doubles, dtype: Any) -> NDArray[np.bool_]:
+    """Where two values, at least one of them not finite, are the same, or an infinity is an honest overflow."""
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = want.astype(dtype).astype(np.float64)
+        overflow = np.isinf(magnitude.astype(dtype)) & np.isfinite(want)
+    same: NDArray[np.bool_] = (np.isnan(got) & np.isnan(want)) | (got == rounded) | (np.isinf(got) & overflow)
+    return same

@@ -1,0 +1,174 @@
+"""The check of a result: what it must let through and what it must not."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmgen
+from gemmgen import ArgumentError, verify
+
+F32 = np.float32
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, F32)
+
+
+@pytest.mark.parametrize("bad", [nan, inf, -inf])
+def test_g06_one_value_that_is_not_finite_fails(bad: float) -> None:
+    C = 8 * ones(8, 8)
+    assert verify(C, ones(8, 8), ones(8, 8)).ok
+    C[3, 5] = bad
+    result = verify(C, ones(8, 8), ones(8, 8))
+    assert not result.ok
+    assert result.where == (3, 5)
+    assert result.got == pytest.approx(bad, nan_ok=True)
+    assert result.want == 8.0
+    assert result.max_error == inf
+    for part in ("C[3, 5]", str(bad), "8.0"):
+        assert part in str(result)
+
+
+def test_g06_zeros_fail_however_small_the_product() -> None:
+    A = np.full((64, 64), 1e-4, F32)
+    result = verify(np.zeros((64, 64), F32), A, A)
+    assert not result.ok and result.wrong == 64 * 64
+    assert result.got == 0.0 and result.want == pytest.approx(6.4e-7)
+    assert result.max_error == pytest.approx(6.4e-7) and result.bound is not None and result.bound < 1e-10
+
+
+def test_g06_nan_that_is_wanted_passes() -> None:
+    A = ones(8, 8)
+    A[2, 3] = nan
+    C = 8 * ones(8, 8)
+    C[2, :] = nan
+    assert verify(C, A, ones(8, 8)).ok
+    C[2, 1] = 8.0
+    result = verify(C, A, ones(8, 8))
+    assert not result.ok and result.where == (2, 1) and result.got == 8.0
+
+
+def test_g06_float32_sum_after_cancellation_passes() -> None:
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((8, 4096)).astype(F32), rng.standard_normal((4096, 8)).astype(F32)
+    C = np.zeros((8, 8), F32)
+    for k in range(4096):
+        C += A[:, k : k + 1] * B[k : k + 1, :]
+    result = verify(C, A, B)
+    assert result.ok and 1e-5 < result.max_error < 1e-3
+
+
+def test_g06_shape_and_type_never_broadcast() -> None:
+    for wrong in (8 * ones(1, 8), 8 * ones(8), np.float32(8), 8 * ones(8, 8, 1)):
+        result = verify(wrong, ones(8, 8), ones(8, 8))
+        assert not result.ok and "shape" in str(result)
+    for wrong in (np.full((8, 8), 8.0), np.full((8, 8), 8), np.full((8, 8), 8, np.float16)):
+        result = verify(wrong, ones(8, 8), ones(8, 8))
+        assert not result.ok and "type" in str(result)
+    spec = gemmgen.parse("kernel plain\ntile block 8x8\n")
+    assert not verify(np.full((8, 8), 8.0), np.ones((8, 8)), np.ones((8, 8)), spec=spec).ok
+
+
+def test_g06_bound_is_that_of_the_arithmetic() -> None:
+    """One float32 rounding too many at each term is let through, a hundred are not."""
+    K = 64
+    A, B, C0 = ones(1, K), ones(K, 1), np.full((1, 1), 1000.0, F32)
+    u = 2.0**-24
+    want = 2.0 * K + 3.0 * 1000.0
+    bound = 2 * (K + 1) * u * 2.0 * K + 2 * u * 3000.0 + u * want + (K + 2) * 2.0**-149
+    exact = np.full((1, 1), want, F32)
+    assert verify(exact, A, B, C0, 2.0, 3.0).bound == pytest.approx(bound, rel=1e-12)
+    step = float(np.spacing(F32(want)))
+    for steps in range(1, 40):
+        moved = (exact + F32(steps * step)).astype(F32)
+        assert verify(moved, A, B, C0, 2.0, 3.0).ok == (steps * step <= bound)
+
+
+def test_s2_fused_and_separate_rounding_both_pass() -> None:
+    A = np.array([[1, 1 + 2.0**-12]], F32)
+    B = np.array([[-(1 + 2.0**-11)], [1 + 2.0**-12]], F32)
+    for value in (2.0**-24, 0.0):
+        assert verify(np.array([[value]], F32), A, B).ok
+    assert not verify(np.array([[2.0**-18]], F32), A, B).ok
+
+
+def test_s2_denormals_are_numbers() -> None:
+    A, B = np.full((1, 1), 1e-40, F32), ones(1, 1)
+    assert verify(A.copy(), A, B).ok
+    assert not verify(np.zeros((1, 1), F32), A, B).ok
+
+
+def test_infinities_must_agree_in_sign() -> None:
+    A, B = np.array([[inf, 1]], F32), ones(2, 1)
+    assert verify(np.array([[inf]], F32), A, B).ok
+    for wrong in (-inf, nan, 3e38):
+        assert not verify(np.array([[wrong]], F32), A, B).ok
+
+
+def test_overflow_may_give_an_infinity() -> None:
+    big = np.full((1, 2), 3e38, F32)
+    assert verify(np.array([[inf]], F32), big, ones(2, 1)).ok
+    # The sum of products passes the range although the result does not.
+    A = np.array([[3e38, 3e38, -3e38]], F32)
+    assert verify(np.array([[inf]], F32), A, ones(3, 1)).ok
+    assert not verify(np.array([[inf]], F32), np.array([[1e38, 1e38]], F32), ones(2, 1)).ok
+
+
+@pytest.mark.parametrize(("alpha", "beta", "want"), [(0.0, 3.0, 6.0), (0.0, 0.0, 0.0)])
+def test_g16_what_a_zero_hides_is_not_looked_at(alpha: float, beta: float, want: float) -> None:
+    A, B = np.full((4, 4), nan, F32), np.full((4, 4), inf, F32)
+    C0 = np.full((4, 4), 2.0 if beta else nan, F32)
+    result = verify(np.full((4, 4), want, F32), A, B, C0, alpha, beta)
+    assert result.ok and result.want == want
+
+
+def test_g16_infinity_times_zero_is_nan() -> None:
+    A, B = np.array([[inf, 1]], F32), np.array([[0], [5]], F32)
+    assert verify(np.array([[nan]], F32), A, B).ok
+    assert not verify(np.array([[5.0]], F32), A, B).ok
+
+
+@pytest.mark.parametrize("alpha", [1.0, inf, nan])
+def test_g07_an_empty_sum_is_beta_c(alpha: float) -> None:
+    A, B, C0 = ones(3, 0), ones(0, 3), np.arange(1, 10, dtype=F32).reshape(3, 3)
+    assert verify(2 * C0, A, B, C0, alpha, 2.0).ok
+    assert not verify(C0, A, B, C0, alpha, 2.0).ok
+    assert verify(np.zeros((3, 3), F32), A, B, np.full((3, 3), nan, F32), alpha, 0.0).ok
+
+
+def test_g07_an_empty_result_is_right() -> None:
+    result = verify(np.empty((0, 3), F32), ones(0, 5), ones(5, 3))
+    assert result.ok and result.where is None and "no elements" in str(result)
+
+
+def test_scalars_are_float32_as_in_a_kernel() -> None:
+    C = np.array([[F32(0.1) * F32(3)]], F32)
+    assert verify(C, ones(1, 1), np.full((1, 1), 3, F32), alpha=0.1).ok
+    assert verify(np.zeros((1, 1), F32), ones(1, 1), ones(1, 1), alpha=1e-60).ok
+
+
+def test_operands_that_make_no_product_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="do not multiply"):
+        verify(ones(2, 2), ones(2, 3), ones(2, 2))
+    with pytest.raises(ArgumentError, match="needs C0"):
+        verify(ones(2, 2), ones(2, 2), ones(2, 2), beta=1.0)
+    with pytest.raises(ArgumentError, match="C0 has shape"):
+        verify(ones(2, 2), ones(2, 2), ones(2, 2), ones(1, 2), beta=1.0)
+    with pytest.raises(ArgumentError, match="dimensions"):
+        verify(ones(2, 2), ones(2), ones(2, 2))
+    with pytest.raises(ArgumentError, match="must be an array"):
+        verify(ones(2, 2), [[1.0]], ones(2, 2))
+
+
+def test_the_worst_element_is_reported_when_all_are_right() -> None:
+    A, B = ones(2, 1), ones(1, 2)
+    C = ones(2, 2)
+    C[1, 0] = np.nextafter(F32(1), F32(2))
+    result = verify(C, A, B)
+    assert result.ok and bool(result) and result.where == (1, 0)
+    assert result.max_error == 2.0**-23
+    assert str(result).startswith("right")
