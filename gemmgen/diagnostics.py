@@ -1,0 +1,141 @@
+"""Where text comes from, and every error gemmgen raises.
+
+An error a person can cause is one of the types below. Each prints as one clear line (with a source line and a
+caret where there is one): what is wrong, the numbers, and what to do.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gemmgen.sim.faults import Fault
+
+MAX_SHOWN = 20  # problems that an error prints; .errors has all
+MAX_WIDTH = 120  # characters of a source line that an error prints
+
+
+@dataclass(frozen=True)
+class Source:
+    """A spec's text, with lines normalised to \\n and no byte order mark."""
+
+    filename: str
+    text: str
+
+    def line(self, number: int) -> str:
+        """Line ``number``, from 1; empty where there is none."""
+        lines = self.text.split("\n")
+        return lines[number - 1] if 1 <= number <= len(lines) else ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of one line of a source: line and column count from 1, ``length`` in characters."""
+
+    source: Source
+    line: int
+    column: int
+    length: int = 1
+
+    def render(self) -> str:
+        """The line with carets under the stretch, two lines of text; a long line is cut to what is near them."""
+        text = self.source.line(self.line)
+        first = self.column - 1
+        start = max(0, min(first - MAX_WIDTH // 2, len(text) - MAX_WIDTH))
+        shown = text[start : start + MAX_WIDTH]
+        pad = "".join(_blank(c) for c in text[start:first])
+        under = sum(_width(c) for c in text[first : min(first + self.length, start + MAX_WIDTH)])
+        return f"  {''.join(_visible(c) for c in shown)}\n  {pad}{'^' * max(1, under)}"
+
+
+def _width(c: str) -> int:
+    """Columns that a character takes on a terminal."""
+    if unicodedata.combining(c):
+        return 0
+    return 2 if unicodedata.east_asian_width(c) in "WF" else 1
+
+
+def _visible(c: str) -> str:
+    """The character, or a mark for one that could move the cursor or cannot be encoded."""
+    return c if c == "\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}"
+
+
+def _blank(c: str) -> str:
+    return "\t" if c == "\t" else " " * _width(c)
+
+
+def quoted(word: str, limit: int = 60) -> str:
+    """A word from a person, safe to print: control characters escaped, long text cut."""
+    shown = word if len(word) <= limit else word[:limit] + "..."
+    return "'" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown) + "'"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a spec: what, what to do about it, and where (None where the spec has no text)."""
+
+    message: str
+    hint: str = ""
+    span: Span | None = None
+
+    def render(self, filename: str) -> str:
+        """``file:line:column: error: message; hint``, then the line and a caret."""
+        at = f"{filename}:{self.span.line}:{self.span.column}" if self.span else filename
+        text = f"{at}: error: {self.message}" + (f"; {self.hint}" if self.hint else "")
+        return f"{text}\n{self.span.render()}" if self.span else text
+
+
+class GemmgenError(Exception):
+    """Anything gemmgen refuses or fails to do."""
+
+
+class SpecError(GemmgenError):
+    """Mistakes in a spec, all of them. The fields are those of the first; ``line`` and ``column`` count from 1 and
+    are None where the spec has no text (``replace``)."""
+
+    def __init__(self, problems: Sequence[Problem], filename: str = "<spec>") -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        self.filename = filename
+        self.line = first.span.line if first.span else None
+        self.column = first.span.column if first.span else None
+        self.message = first.message
+        self.hint = first.hint
+        shown = [p.render(filename) for p in self.problems[:MAX_SHOWN]]
+        if len(self.problems) > MAX_SHOWN:
+            shown.append(f"{filename}: and {len(self.problems) - MAX_SHOWN} more errors")
+        super().__init__("\n".join(shown))
+
+    def __reduce__(self) -> tuple[type[SpecError], tuple[tuple[Problem, ...], str]]:
+        return type(self), (self.problems, self.filename)
+
+    @property
+    def errors(self) -> tuple[SpecError, ...]:
+        """Each mistake as an error of its own."""
+        return tuple(SpecError([p], self.filename) for p in self.problems)
+
+
+class ArgumentError(GemmgenError, ValueError):
+    """An argument of a call that cannot be used: which, given, wanted."""
+
+
+class CompileError(GemmgenError):
+    """NVRTC refused the program, or cannot be had. The message holds the options and the log."""
+
+
+class LaunchError(GemmgenError):
+    """A kernel cannot be launched: no GPU, or a resource over its limit (need and limit in the message)."""
+
+
+class SimulationFault(GemmgenError):
+    """The simulated kernel did something illegal; ``faults`` lists each."""
+
+    def __init__(self, faults: Sequence[Fault] = ()) -> None:
+        self.faults = tuple(faults)
+        super().__init__(self.faults)
+
+    def __str__(self) -> str:
+        return "\n".join(str(f) for f in self.faults)

@@ -1,0 +1,278 @@
+"""Checks a spec: every rule of the language that the spec alone decides, all broken ones reported at once.
+
+What a block needs of shared memory is read off the tile program's buffers and is not checked here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from gemmgen.diagnostics import Problem, Span, SpecError, quoted
+from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, TOGGLES, Spec
+from gemmgen.spec.names import did_you_mean, name_problem
+from gemmgen.spec.suggest import (
+    LANES,
+    MAX_ACCUMULATORS,
+    MAX_SIZE,
+    MAX_THREADS,
+    lane_grids,
+    multiples_near,
+    threads_for,
+    warps_for,
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A spec to check. ``bad`` are fields and sizes ("name", "BM") with a mistake already reported or left out by
+    mistake: rules that need them are skipped. ``no_bk``: the block's BK was never given."""
+
+    spec: Spec
+    bad: frozenset[str] = frozenset()
+    no_bk: bool = False
+
+    def good(self, *names: str) -> bool:
+        return self.bad.isdisjoint(names)
+
+    def span(self, *keys: str) -> Span | None:
+        """Where the first of the settings that is written stands."""
+        return next((self.spec.spans[k] for k in keys if k in self.spec.spans), None)
+
+
+def check(spec: Spec) -> None:
+    """Raises SpecError with every problem of a spec; returns for a legal one."""
+    found = problems(Subject(spec))
+    if found:
+        raise SpecError(found, spec.filename)
+
+
+def problems(subject: Subject) -> list[Problem]:
+    """Every mistake, in the order in which they stand in the text."""
+    sizes = list(_sizes(subject))
+    bad = subject.bad | {part for part, _ in sizes}
+    rest = Subject(subject.spec, bad, subject.no_bk)
+    found = [p for _, p in sizes] + [p for rule in RULES for p in rule(rest)]
+    return sorted(found, key=lambda p: (p.span.line, p.span.column) if p.span else (0, 0))
+
+
+def notes(spec: Spec) -> tuple[str, ...]:
+    """What is legal and worth saying."""
+    if spec.warp is not None and not spec.has("warptile"):
+        return (f"tile warp {spec.warp[0]}x{spec.warp[1]} has no effect without 'use warptile'",)
+    return ()
+
+
+def warp_iterations(spec: Spec) -> tuple[int, int]:
+    """(m_iter, n_iter) of a legal spec: as given, else the smallest m_iter; (1, 1) without warptile."""
+    if not spec.has("warptile") or spec.warp is None:
+        return 1, 1
+    legal = _iterations(spec)
+    return legal[0] if legal else (spec.m_iter or 1, spec.n_iter or 1)
+
+
+def _iterations(spec: Spec) -> list[tuple[int, int]]:
+    """The (m_iter, n_iter) that cover the warp's tile with 32 lanes and agree with what is given."""
+    assert spec.warp is not None
+    rows, columns = spec.warp[0] // spec.thread[0], spec.warp[1] // spec.thread[1]
+    return [
+        (m, n)
+        for m, n in lane_grids(rows, columns)
+        if spec.m_iter in (None, m) and spec.n_iter in (None, n)
+    ]
+
+
+# --- Rules: each yields the mistakes of one kind ------------------------------------------------------------------
+
+
+def _sizes(s: Subject) -> Iterator[tuple[str, Problem]]:
+    """Sizes outside 1 .. MAX_SIZE, with the name of each."""
+    for part, (field, position) in PARTS.items():
+        tile = getattr(s.spec, field)
+        if s.good(part) and tile is not None:
+            yield from _size(s, part, tile[position], f"tile {field}")
+    for part in ("m_iter", "n_iter"):
+        value = getattr(s.spec, part)
+        if s.good(part) and value is not None:
+            yield from _size(s, part, value, "use warptile")
+
+
+def _size(s: Subject, part: str, value: int, setting: str) -> Iterator[tuple[str, Problem]]:
+    span = s.span(part, setting)
+    if value < 1:
+        yield part, Problem(f"{part} must be positive, not {value}", "1 is the smallest", span)
+    elif value > MAX_SIZE:
+        why = "a larger tile fits no block"
+        yield part, Problem(f"{part} {value} is over the limit of {MAX_SIZE}: {value} > {MAX_SIZE}", why, span)
+
+
+def _name(s: Subject) -> Iterator[Problem]:
+    if s.good("name") and (found := name_problem(s.spec.name)):
+        yield Problem(*found, s.span("kernel"))
+
+
+def _toggles(s: Subject) -> Iterator[Problem]:
+    if not s.good("use"):
+        return  # what is missing may be what is misspelt
+    known = {t.name: t for t in TOGGLES}
+    for name in sorted(s.spec.use - set(known)):
+        yield Problem(f"unknown toggle {quoted(name)}", did_you_mean(name, known), s.span(f"use {name}", "use"))
+    for toggle in (t for t in TOGGLES if s.spec.has(t.name)):
+        for need in toggle.needs:
+            if not s.spec.has(need):
+                hint = f"add {need} to the use line, or leave {toggle.name} out"
+                yield Problem(f"{toggle.name} needs {need}", hint, s.span(f"use {toggle.name}"))
+    for toggle in (t for t in TOGGLES if not s.spec.has(t.name)):
+        for option in toggle.options:
+            if getattr(s.spec, option) is not None:
+                yield Problem(f"{option} needs {toggle.name}", f"use {toggle.name}({option}=...)", s.span(option))
+
+
+def _operands(s: Subject) -> Iterator[Problem]:
+    for name in ("A", "B", "C"):
+        operand = getattr(s.spec, name)
+        for value, known in ((operand.dtype, DTYPES), (operand.order, ORDERS)):
+            if value not in known:
+                hint = f"{' and '.join(known)} {'is' if len(known) == 1 else 'are'}"
+                yield Problem(f"operand {name}: {quoted(value)} is not supported", hint, s.span(f"operands {name}"))
+    if s.spec.accumulate not in DTYPES:
+        message = f"accumulate: {quoted(s.spec.accumulate)} is not supported"
+        yield Problem(message, f"{' and '.join(DTYPES)} is", s.span("operands accumulate"))
+
+
+def _choices(s: Subject) -> Iterator[Problem]:
+    for row in SETTINGS:
+        value = getattr(s.spec, row.fields[0])
+        if not s.good(row.fields[0]) or value == row.default:
+            continue
+        if row.choices and value not in row.choices:
+            legal = ", ".join(str(c) for c in row.choices)
+            yield Problem(f"{row.name} {quoted(str(value))} is not supported", f"{legal} is", s.span(row.name))
+        if row.pattern and not re.fullmatch(row.pattern, str(value)):
+            hint = f"write it like '{row.name} {row.example}'"
+            yield Problem(f"{quoted(str(value))} is not a value of {row.name}", hint, s.span(row.name))
+
+
+def _k_step(s: Subject) -> Iterator[Problem]:
+    if s.no_bk and s.spec.has("smem") and s.good("BM", "BN"):
+        bm, bn, _ = s.spec.block
+        message = f"smem needs BK, the block's step along K, and block {bm}x{bn} has none"
+        yield Problem(message, f"{bm}x{bn}x8 has", s.span("tile block"))
+
+
+def _multiple(s: Subject, whole: str, piece: str) -> Iterator[Problem]:
+    """A size that is no multiple of the one a level below: ("BM", "TM")."""
+    if not s.good(whole, piece):
+        return
+    (outer, i), (inner, _) = PARTS[whole], PARTS[piece]
+    a, b = getattr(s.spec, outer)[i], getattr(s.spec, inner)[i]
+    if a % b == 0:
+        return
+    noun = ("rows", "columns")[i]
+    near = multiples_near(a, b)
+    message = f"{outer} {a} {noun} is not a multiple of {inner} {b} {noun}"
+    hint = " and ".join(str(v) for v in near) + (" are" if len(near) > 1 else " is")
+    yield Problem(message, hint, s.span(whole, f"tile {outer}", f"tile {inner}"))
+
+
+def _tiling(s: Subject) -> Iterator[Problem]:
+    """Block, warp and thread tiles fit into one another."""
+    if not s.spec.has("warptile"):
+        yield from _multiple(s, "BM", "TM")
+        yield from _multiple(s, "BN", "TN")
+    elif s.spec.warp is not None:
+        for whole, piece in (("BM", "WM"), ("BN", "WN"), ("WM", "TM"), ("WN", "TN")):
+            yield from _multiple(s, whole, piece)
+
+
+def _warp_given(s: Subject) -> Iterator[Problem]:
+    if not s.spec.has("warptile") or s.spec.warp is not None or not s.good("BM", "BN", "TM", "TN", "WM", "WN"):
+        return
+    block, thread = s.spec.block[:2], s.spec.thread
+    found = warps_for(block, thread, (min(64, block[0]), min(64, block[1])))
+    hint = f"add a line like {_tiles('tile warp ', found)}" if found else "leave warptile out, or change the block tile"
+    message = f"warptile needs a warp tile, and block {_x(block)} with thread {_x(thread)} gives no 'tile warp'"
+    yield Problem(message, hint, s.span("use warptile"))
+
+
+def _lanes(s: Subject) -> Iterator[Problem]:
+    """A warp's tile is covered by its 32 lanes."""
+    spec = s.spec
+    if not spec.has("warptile") or spec.warp is None or not s.good("WM", "WN", "TM", "TN", "m_iter", "n_iter"):
+        return
+    if spec.warp[0] % spec.thread[0] or spec.warp[1] % spec.thread[1] or _iterations(spec):
+        return
+    rows, columns = spec.warp[0] // spec.thread[0], spec.warp[1] // spec.thread[1]
+    legal = list(lane_grids(rows, columns))
+    if legal:
+        given = ", ".join(f"{o}={v}" for o in ("m_iter", "n_iter") if (v := getattr(spec, o)) is not None)
+        hint = f"{' and '.join(f'(m_iter={m}, n_iter={n})' for m, n in legal)} {'do' if len(legal) > 1 else 'does'}"
+        message = f"{given} does not cover warp {_x(spec.warp)} with {LANES} lanes of thread {_x(spec.thread)}"
+        yield Problem(message, hint, s.span("m_iter", "n_iter", "use warptile"))
+        return
+    found = warps_for(spec.block[:2], spec.thread, spec.warp) if s.good("BM", "BN") else []
+    hint = f"{_tiles('warp ', found)} can be" if found else "change the thread tile"
+    message = (
+        f"warp {_x(spec.warp)} is {rows}x{columns} = {rows * columns} thread tiles of {_x(spec.thread)}, "
+        f"which {LANES} lanes cannot share evenly"
+    )
+    yield Problem(message, hint, s.span("tile warp", "use warptile"))
+
+
+def _threads(s: Subject) -> Iterator[Problem]:
+    spec = s.spec
+    if not s.good("use", "BM", "BN", "TM", "TN", "WM", "WN") or list(_tiling(s)):
+        return
+    block = spec.block[:2]
+    if spec.has("warptile"):
+        if spec.warp is None or spec.threads <= MAX_THREADS:
+            return
+        shape, found = f"warp {_x(spec.warp)}", warps_for(block, spec.thread, spec.warp)
+    elif spec.threads <= MAX_THREADS:
+        return
+    else:
+        shape, found = f"thread {_x(spec.thread)}", threads_for(block, spec.thread)
+    level = shape.split()[0]
+    message = (
+        f"block {_x(block)} with {shape} needs {spec.threads} threads, over the limit of a block: "
+        f"{spec.threads} > {MAX_THREADS}"
+    )
+    hint = f"{_tiles(level + ' ', found)} fits" if found else "make the block tile smaller"
+    yield Problem(message, hint, s.span(f"tile {level}", "tile block"))
+
+
+def _accumulators(s: Subject) -> Iterator[Problem]:
+    spec = s.spec
+    if not s.good("use", "TM", "TN", "WM", "WN", "m_iter", "n_iter"):
+        return
+    count, shape = spec.thread[0] * spec.thread[1], f"thread {_x(spec.thread)}"
+    if spec.has("warptile") and spec.warp is not None:
+        m_iter, n_iter = warp_iterations(spec)
+        count, shape = count * m_iter * n_iter, f"{shape} in {m_iter}x{n_iter} pieces"
+    if count > MAX_ACCUMULATORS:
+        message = f"{shape} keeps {count} sums in a thread, over the limit: {count} > {MAX_ACCUMULATORS}"
+        hint = "a thread has 255 registers; 64 or 128 sums are usual"
+        yield Problem(message, hint, s.span("tile thread", "tile warp"))
+
+
+def _x(sizes: Iterable[int]) -> str:
+    return "x".join(str(v) for v in sizes)
+
+
+def _tiles(before: str, tiles: list[tuple[int, int]]) -> str:
+    return " or ".join(f"'{before}{_x(t)}'" for t in tiles)
+
+
+RULES: tuple[Callable[[Subject], Iterator[Problem]], ...] = (
+    _name,
+    _toggles,
+    _operands,
+    _choices,
+    _k_step,
+    _tiling,
+    _warp_given,
+    _lanes,
+    _threads,
+    _accumulators,
+)

@@ -1,0 +1,34 @@
+"""The ladder: one spec a rung, from the naive kernel up."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from gemmgen.diagnostics import ArgumentError, quoted
+from gemmgen.spec.data import data_folder
+
+LADDER = (
+    "naive",
+    "coalesced",
+    "smem",
+    "regblock1d",
+    "regblock2d",
+    "regblock2d_64",
+    "vectorized",
+    "warptile",
+)
+
+
+def ladder_names() -> tuple[str, ...]:
+    """The rungs, lowest first."""
+    return LADDER
+
+
+def ladder_path(name: str) -> Path:
+    """The spec file of a rung. Raises ArgumentError for a name that is not one."""
+    if name not in LADDER:
+        near = difflib.get_close_matches(name, LADDER, 1, 0)
+        hint = f"; did you mean {quoted(near[0])}?" if near else ""
+        raise ArgumentError(f"{quoted(name)} is not a rung of the ladder ({', '.join(LADDER)}){hint}")
+    return data_folder("specs") / f"{name}.gemm"

@@ -1,0 +1,198 @@
+"""The settings of a spec, their meaning and their defaults: one table.
+
+A *toggle* (``use float4``) is a row of TOGGLES; any other setting is a field of Spec made by ``setting()``, and
+SETTINGS lists them by the line that gives them. The parser, the checks, the help, the tuner's space and the README's
+table read them from here, so a new one is a row here and a rewrite in ``gemmgen.tile``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, Literal
+
+from gemmgen.diagnostics import Span
+
+Form = Literal["name", "sizes", "toggles", "operands", "number", "word"]
+
+DTYPES = ("f32",)
+ORDERS = ("row", "col")
+
+
+@dataclass(frozen=True)
+class Toggle:
+    """A row of the table of toggles. ``needs`` are toggles it makes no sense without; ``options`` its arguments."""
+
+    name: str
+    doc: str
+    needs: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+TOGGLES: tuple[Toggle, ...] = (
+    Toggle("coalescing", "consecutive lanes walk along rows, the contiguous dimension, in every global access"),
+    Toggle("smem", "stage tiles of A and B in shared memory, so that each element is fetched once a block"),
+    Toggle("transposeA", "store the A tile transposed, so that a thread's rows of it are contiguous", needs=("smem",)),
+    Toggle("float4", "move 16 bytes an access instead of 4", needs=("smem",)),
+    Toggle(
+        "warptile",
+        "every warp owns a contiguous tile of the block, in m_iter x n_iter pieces",
+        needs=("smem",),
+        options=("m_iter", "n_iter"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Element type and memory order of one matrix."""
+
+    dtype: str = "f32"
+    order: str = "row"
+
+
+F32_ROW = Operand()
+
+
+def setting(default: Any, doc: str, *, line: str, form: Form, **how: Any) -> Any:
+    """A field of Spec that is also (part of) a row of SETTINGS.
+
+    ``line`` is how a line that gives it starts, ``form`` how the rest of that line reads. ``how``: for sizes
+    ``parts`` (their names) and ``optional`` (how many of the last may be left out); for a number or word ``choices``,
+    or ``pattern`` and ``example``.
+    """
+    return field(default=default, metadata={"doc": doc, "line": line, "form": form, **how})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """A kernel to generate: what one ``.gemm`` file says. Equality ignores where it was written.
+
+    ``block`` is (BM, BN, BK): rows and columns of C that a block computes, and its step along K (1 where the spec
+    gives none). ``warp`` is (WM, WN), ``thread`` (TM, TN). ``m_iter`` and ``n_iter`` are the pieces of TM x TN that a
+    thread computes inside its warp's tile; None is the smallest legal m_iter, and n_iter to match. ``spans`` says
+    where each setting was written, by its name ("tile block", "BM", "use float4"); it is empty after ``replace``.
+    """
+
+    name: str = setting(MISSING, "the kernel's name in the CUDA text", line="kernel", form="name")
+    block: tuple[int, int, int] = setting(
+        MISSING,
+        "rows and columns of C that a block computes, and its step along K",
+        line="tile block",
+        form="sizes",
+        parts=("BM", "BN", "BK"),
+        optional=1,
+    )
+    warp: tuple[int, int] | None = setting(
+        None, "rows and columns of C that a warp computes", line="tile warp", form="sizes", parts=("WM", "WN")
+    )
+    thread: tuple[int, int] = setting(
+        (1, 1),
+        "rows and columns of C in one contiguous piece of a thread's work",
+        line="tile thread",
+        form="sizes",
+        parts=("TM", "TN"),
+    )
+    use: frozenset[str] = setting(frozenset(), "the optimisations that are on", line="use", form="toggles")
+    m_iter: int | None = setting(None, "pieces of a thread along M in its warp tile", line="use", form="toggles")
+    n_iter: int | None = setting(None, "pieces of a thread along N in its warp tile", line="use", form="toggles")
+    A: Operand = setting(F32_ROW, "element type and order of A", line="operands", form="operands")  # noqa: RUF009
+    B: Operand = setting(F32_ROW, "element type and order of B", line="operands", form="operands")  # noqa: RUF009
+    C: Operand = setting(F32_ROW, "element type and order of C", line="operands", form="operands")  # noqa: RUF009
+    accumulate: str = setting("f32", "type of the running sums", line="operands", form="operands")
+    arch: str | None = setting(
+        None,
+        "architecture to compile for; left out, the caller's or the GPU's",
+        line="arch",
+        form="word",
+        pattern=r"sm_[1-9][0-9]{1,2}[af]?",
+        example="sm_90",
+    )
+    stages: int = setting(1, "tiles of K in flight in shared memory", line="stages", form="number", choices=(1,))
+    filename: str = field(default="<spec>", compare=False)
+    comment: str = field(default="", compare=False)
+    spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False, hash=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def replace(self, **changes: Any) -> Spec:
+        """A checked copy with some settings changed: ``spec.replace(block=(64, 64, 8), use={"smem"})``.
+
+        Raises SpecError (without a line) where the result is not legal. The comment is kept only where nothing but
+        the name changes, since it speaks of the settings as they were.
+        """
+        from gemmgen.spec.replace import replaced
+
+        return replaced(self, changes)
+
+    def to_text(self, comment: bool = True) -> str:
+        """The spec as text, with or without its leading comment; ``parse(spec.to_text()) == spec``."""
+        from gemmgen.spec.text import to_text
+
+        return to_text(self, comment)
+
+    def has(self, toggle: str) -> bool:
+        return toggle in self.use
+
+    @property
+    def warp_iterations(self) -> tuple[int, int]:
+        """(m_iter, n_iter), the default filled in; (1, 1) without warptile. Of a checked spec."""
+        from gemmgen.spec.check import warp_iterations
+
+        return warp_iterations(self)
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """Warp tiles in a block, (along M, along N); only with warptile."""
+        assert self.warp is not None
+        return self.block[0] // self.warp[0], self.block[1] // self.warp[1]
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        if self.has("warptile"):
+            return 32 * self.warps[0] * self.warps[1]
+        return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row of the table of settings: the line ``name ...`` gives the ``fields`` of Spec, and reads as ``form``."""
+
+    name: str
+    form: Form
+    fields: tuple[str, ...]
+    doc: str
+    default: Any
+    required: bool
+    parts: tuple[str, ...] = ()
+    optional: int = 0
+    choices: tuple[Any, ...] = ()
+    pattern: str = ""
+    example: str = ""
+
+
+def _settings() -> tuple[Setting, ...]:
+    lines: dict[str, list[Field[Any]]] = {}
+    for f in fields(Spec):
+        if "line" in f.metadata:
+            lines.setdefault(f.metadata["line"], []).append(f)
+    return tuple(_setting(line, group) for line, group in lines.items())
+
+
+def _setting(line: str, group: list[Field[Any]]) -> Setting:
+    first = group[0]
+    how = {k: v for k, v in first.metadata.items() if k not in ("line", "form", "doc")}
+    return Setting(
+        name=line,
+        form=first.metadata["form"],
+        fields=tuple(f.name for f in group),
+        doc=first.metadata["doc"] if len(group) == 1 or line == "use" else "element type and order of each matrix",
+        default=None if first.default is MISSING else first.default,
+        required=first.default is MISSING,
+        **how,
+    )
+
+
+SETTINGS: tuple[Setting, ...] = _settings()
+PARTS: dict[str, tuple[str, int]] = {p: (s.fields[0], i) for s in SETTINGS for i, p in enumerate(s.parts)}
+"""Which field of Spec, and where in it, a size is: ``PARTS["BN"] == ("block", 1)``."""

@@ -1,0 +1,119 @@
+"""Names: which a kernel may have, and which known name a misspelt one is nearest to."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from gemmgen.diagnostics import quoted
+
+MAX_NAME = 100  # characters; the name is also a file's name
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CPP_KEYWORDS = _words("""
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
+    compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype
+    default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
+    int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template
+    this thread_local throw true try typedef typeid typename typeof union unsigned using virtual void volatile
+    wchar_t while xor xor_eq restrict
+""")
+
+# Types, variables and functions that CUDA C++ has with no header; a kernel is extern "C", so that it would clash with
+# C's own functions too.
+CUDA_NAMES = _words("""
+    main std cuda nv threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 cudaStream_t cudaError_t cudaEvent_t
+    size_t ptrdiff_t intptr_t uintptr_t max_align_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t
+    uint32_t uint64_t uchar ushort uint ulong linux unix i386 NULL NDEBUG INFINITY NAN HUGE_VAL HUGE_VALF EOF
+    errno assert printf vprintf fprintf puts putchar malloc free calloc realloc alloca memcpy memset memmove
+    memcmp strlen strcpy strcmp clock clock64 time exit abort trap abs labs llabs fabs fabsf fabsl min max fmin
+    fminf fmax fmaxf fma fmaf sqrt sqrtf rsqrt rsqrtf cbrt cbrtf rcbrt rcbrtf hypot hypotf rhypot rhypotf norm
+    normf norm3d norm3df norm4d norm4df rnorm rnormf rnorm3d rnorm3df rnorm4d rnorm4df sin sinf cos cosf tan tanf
+    sincos sincosf sinpi sinpif cospi cospif sincospi sincospif asin asinf acos acosf atan atanf atan2 atan2f sinh
+    sinhf cosh coshf tanh tanhf asinh asinhf acosh acoshf atanh atanhf exp expf exp2 exp2f exp10 exp10f expm1
+    expm1f log logf log2 log2f log10 log10f log1p log1pf logb logbf pow powf powi powif ceil ceilf floor floorf
+    trunc truncf round roundf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf lround lroundf llround
+    llroundf fmod fmodf remainder remainderf remquo remquof modf modff frexp frexpf ldexp ldexpf scalbn scalbnf
+    scalbln scalblnf ilogb ilogbf copysign copysignf nextafter nextafterf nan nanf fdim fdimf fdivide fdividef erf
+    erff erfc erfcf erfcx erfcxf erfinv erfinvf erfcinv erfcinvf normcdf normcdff normcdfinv normcdfinvf lgamma
+    lgammaf tgamma tgammaf gamma gammaf j0 j0f j1 j1f jn jnf y0 y0f y1 y1f yn ynf cyl_bessel_i0 cyl_bessel_i0f
+    cyl_bessel_i1 cyl_bessel_i1f signbit isinf isnan isfinite isnormal umin umax llmin llmax ullmin ullmax
+    saturate mul24 umul24 mulhi umulhi mul64hi umul64hi int_as_float float_as_int uint_as_float float_as_uint
+    float2int float2uint int2float uint2float index rindex select div ldiv lldiv atoi atof rand srand signal
+    system remove rename tex1D tex2D tex3D tex1Dfetch surf1Dread surf2Dread atomicAdd atomicSub atomicExch
+    atomicMin atomicMax atomicInc atomicDec atomicCAS atomicAnd atomicOr atomicXor
+""") | frozenset(
+    f"{prefix}{kind}{n}"
+    for kind in ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "longlong", "ulonglong", "float",
+                 "double")
+    for n in (1, 2, 3, 4)
+    for prefix in ("", "make_")
+)
+
+# Identifiers of the CUDA text that gemmgen writes. A test holds that every one it writes for the ladder is here.
+EMITTED_NAMES = _words("""
+    A B C M N K BM BN BK TM TN WM WN WARPS THREADS M_ITER N_ITER As Bs Cs lda ldb ldc alpha beta regM regN
+    threadResults threadRow threadCol tileA tileB tileC blockA blockB blockC as_float2 as_float4 warp lane staged
+    out old pass k k0 m n v p
+""")
+
+RESERVED = CPP_KEYWORDS | CUDA_NAMES | EMITTED_NAMES
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IMPLEMENTATION = re.compile(r"__|_[A-Z]")
+
+
+def name_problem(name: str) -> tuple[str, str] | None:
+    """Why ``name`` cannot be a kernel's, and what to do; None for a good name. Case matters, as in C++."""
+    if not _IDENTIFIER.fullmatch(name):
+        return (
+            f"kernel name {quoted(name)} is not an identifier of C",
+            "use letters a-z and A-Z, digits and _, and no digit first",
+        )
+    if len(name) > MAX_NAME:
+        return f"a kernel name of {len(name)} characters is over the limit of {MAX_NAME}", "shorten it"
+    hint = f"choose another, such as '{name.strip('_')}_kernel'"
+    if name in CPP_KEYWORDS:
+        return f"kernel name '{name}' is a keyword of C++", hint
+    if name in CUDA_NAMES:
+        return f"kernel name '{name}' is a name that CUDA C++ already has", hint
+    if name in EMITTED_NAMES:
+        return f"kernel name '{name}' is a name that the generated text uses", hint
+    if _IMPLEMENTATION.match(name):
+        return f"kernel name '{name}' starts like the compiler's own names", hint
+    return None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known name that ``word`` was most likely meant to be, letter case aside."""
+    names = list(known)
+    by_lower = {n.lower(): n for n in names}
+    found = difflib.get_close_matches(word.lower()[:100], by_lower, 1, 0.0)
+    return by_lower[found[0]] if found else names[0]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint for an unknown ``word``; one made of known names glued together is taken apart."""
+    names = list(known)
+    pieces = _pieces(word, sorted(names, key=len, reverse=True))
+    if len(pieces) > 1:
+        return f"did you mean '{', '.join(pieces)}'?"
+    return f"did you mean '{nearest(word, names)}'?"
+
+
+def _pieces(word: str, names: list[str]) -> list[str]:
+    """``word`` cut into names, longest first; empty where it is not made of them."""
+    found: list[str] = []
+    while word:
+        head = next((n for n in names if word.startswith(n)), None)
+        if head is None:
+            return []
+        found.append(head)
+        word = word[len(head) :]
+    return found

@@ -1,0 +1,344 @@
+"""Text -> Spec. What a line may start with and how the rest reads is the table in ``gemmgen.spec.model``."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gemmgen.diagnostics import ArgumentError, Problem, Source, Span, SpecError, quoted
+from gemmgen.spec.check import Subject, notes, problems
+from gemmgen.spec.lines import Line, Word, normalised, read_lines
+from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
+from gemmgen.spec.names import did_you_mean
+
+MAX_DIGITS = 9  # of a number; more cannot be meant
+
+_SETTINGS = {row.name: row for row in SETTINGS}
+_TOGGLES = {t.name: t for t in TOGGLES}
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_PLACEHOLDERS: dict[str, Any] = {"name": "kernel", "block": (1, 1, 1)}
+
+
+def parse(text: str, filename: str = "<string>") -> Spec:
+    """The spec that ``text`` says. Raises SpecError with every mistake in it, each with line and column."""
+    if not isinstance(text, str):
+        raise ArgumentError(f"text: given {type(text).__name__}, wanted str")
+    source = Source(filename, normalised(text))
+    draft = _Draft(source)
+    for line in read_lines(source, draft.problems):
+        _read(draft, line)
+    _require(draft)
+    spec = Spec(
+        **(_PLACEHOLDERS | draft.values), filename=filename, comment=_leading_comment(source.text), spans=draft.spans
+    )
+    subject = Subject(spec, frozenset(draft.bad), no_bk="BK" not in draft.spans and "BK" not in draft.bad)
+    found = sorted([*draft.problems, *problems(subject)], key=_place)
+    if found:
+        raise SpecError(found, filename)
+    return _noted(spec)
+
+
+def load(path: str | os.PathLike[str]) -> Spec:
+    """The spec in a file: UTF-8, with or without a byte order mark, lines ended in any way.
+
+    Raises SpecError, also for a file that cannot be read or is not UTF-8 (with the byte offset).
+    """
+    filename = os.fspath(path)
+    try:
+        data = Path(filename).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError([Problem(f"cannot read the spec: {reason}")], filename) from None
+    return parse(_decoded(data, filename), filename)
+
+
+def _decoded(data: bytes, filename: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        at = error.start
+    hint = "save the file as UTF-8"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        hint += "; it looks like UTF-16"
+    text = normalised(data.decode("utf-8", errors="replace"))
+    before = normalised(data[:at].decode("utf-8"))
+    span = Span(Source(filename, text), before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+    raise SpecError([Problem(f"byte {at} (0x{data[at]:02X}) is not UTF-8", hint, span)], filename)
+
+
+def _noted(spec: Spec) -> Spec:
+    found = notes(spec)
+    return replace(spec, notes=found) if found else spec
+
+
+def _place(problem: Problem) -> tuple[int, int]:
+    return (problem.span.line, problem.span.column) if problem.span else (0, 0)
+
+
+def _leading_comment(text: str) -> str:
+    """The comment lines before the first setting, without their marks."""
+    found: list[str] = []
+    for line in text.split("\n"):
+        stripped = line.strip(" \t")
+        if stripped and not stripped.startswith("#"):
+            break
+        if stripped:
+            found.append(stripped[1:].removeprefix(" "))
+    return "\n".join(found)
+
+
+# --- One line -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Draft:
+    """A spec while it is read: values by field, where each setting stands, and the mistakes so far."""
+
+    source: Source
+    values: dict[str, Any] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
+    bad: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+    def wrong(self, span: Span, message: str, hint: str = "") -> None:
+        self.problems.append(Problem(message, hint, span))
+
+    def spoil(self, row: Setting) -> None:
+        """Rules that need this setting are not to be checked."""
+        self.bad.update(row.fields, row.parts)
+
+
+def _read(draft: _Draft, line: Line) -> None:
+    found = _row(draft, line)
+    if found is None:
+        return
+    row, skip = found
+    if row.name in draft.spans:
+        first = draft.spans[row.name].line
+        hint = "keep one of the two"
+        draft.wrong(line.span, f"{row.name} is given twice, on lines {first} and {line.span.line}", hint)
+        return
+    draft.spans[row.name] = line.span
+    items = [line.items[0][skip:], *line.items[1:]]
+    before = len(draft.problems)
+    if not items[0]:
+        draft.wrong(line.span, f"{row.name} needs a value", f"write it like '{_example(row)}'")
+    elif row.form == "toggles" or not _stray_options(draft, items):
+        _READERS[row.form](draft, row, items)
+    if len(draft.problems) > before:
+        draft.spoil(row)
+
+
+def _row(draft: _Draft, line: Line) -> tuple[Setting, int] | None:
+    """The setting that a line gives, and how many of its words name it."""
+    words = line.items[0]
+    first = words[0].text
+    second = words[1].text if len(words) > 1 else ""
+    for name, count in ((first, 1), (f"{first} {second}", 2)):
+        if name in _SETTINGS and not any(w.options for w in words[:count]):
+            return _SETTINGS[name], count
+    group = [name.split(" ", 1)[1] for name in _SETTINGS if name.startswith(f"{first} ")]
+    if group:
+        taken = f"{first} is followed by {', '.join(group[:-1])} or {group[-1]}"
+        if second:
+            draft.wrong(words[1].span, f"{taken}, not {quoted(second)}", did_you_mean(second, group))
+        else:
+            draft.wrong(words[0].span, taken)
+        return None
+    draft.wrong(words[0].span, f"unknown setting {quoted(first)}", _meant(first))
+    return None
+
+
+def _meant(word: str) -> str:
+    """A hint for an unknown setting; one glued to what follows is taken apart."""
+    starts = list(dict.fromkeys(name.split(" ", 1)[0] for name in _SETTINGS))
+    glued = next((s for s in starts if word.startswith(s)), None)
+    return f"did you mean '{glued} {word[len(glued) :]}'?"[:80] if glued else did_you_mean(word, starts)
+
+
+def _stray_options(draft: _Draft, items: list[tuple[Word, ...]]) -> bool:
+    for word in (w for item in items for w in item if w.options):
+        draft.wrong(word.span, f"{quoted(word.text)} takes no options", "take the brackets away")
+        return True
+    return False
+
+
+def _example(row: Setting) -> str:
+    forms: dict[Form, str] = {
+        "name": "mine",
+        "sizes": "x".join(("64", "64", "8")[: len(row.parts)]),
+        "toggles": "coalescing, smem",
+        "operands": "A f32 row, B f32 row, C f32 row, accumulate f32",
+        "number": str(row.default),
+        "word": row.example,
+    }
+    return f"{row.name} {forms[row.form]}"
+
+
+def _single(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> Word | None:
+    """The one word of a setting that takes one."""
+    extra = items[0][1:] or (items[1] if len(items) > 1 else ())
+    if extra:
+        hint = f"write it like '{_example(row)}'"
+        draft.wrong(extra[0].span, f"{row.name} takes one value; {quoted(extra[0].text)} is one too many", hint)
+        return None
+    return items[0][0]
+
+
+def _name(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    if word := _single(draft, row, items):
+        draft.spans[row.name] = word.span
+        draft.values[row.fields[0]] = word.text
+
+
+def _word(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    if word := _single(draft, row, items):
+        draft.spans[row.name] = word.span
+        draft.values[row.fields[0]] = word.text
+
+
+def _number(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    word = _single(draft, row, items)
+    if word and (value := _integer(draft, word.text, word.span, row.name)) is not None:
+        draft.spans[row.name] = word.span
+        draft.values[row.fields[0]] = value
+
+
+def _integer(draft: _Draft, text: str, span: Span, what: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        hint = "write it with the digits 0 to 9" if any(c.isdigit() and not c.isascii() for c in text) else ""
+        draft.wrong(span, f"{what} takes a whole number, not {quoted(text)}", hint)
+        return None
+    if len(text) > MAX_DIGITS:
+        draft.wrong(span, f"{what} is a number of {len(text.lstrip('+-'))} digits, which is far too large")
+        return None
+    return int(text)
+
+
+def _sizes(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    word = _single(draft, row, items)
+    if word is None:
+        return
+    pieces = word.text.split("x")
+    if not all(_INTEGER.fullmatch(p) for p in pieces):
+        draft.wrong(word.span, f"{quoted(word.text)} is not a size for {row.name}", _size_hint(word.text, row))
+        return
+    few, many = len(row.parts) - row.optional, len(row.parts)
+    if not few <= len(pieces) <= many:
+        wanted = " or ".join("x".join(row.parts[:n]) for n in range(few, many + 1))
+        counts = " or ".join(str(n) for n in range(few, many + 1))
+        draft.wrong(word.span, f"{row.name} takes {counts} numbers, {wanted}, not {len(pieces)}: {quoted(word.text)}")
+        return
+    draft.spans[row.name] = word.span
+    column, sizes = word.span.column, []
+    for part, piece in zip(row.parts, pieces, strict=False):
+        span = Span(draft.source, word.span.line, column, len(piece))
+        draft.spans[part] = span
+        value = _integer(draft, piece, span, part)
+        sizes.append(value if value is not None else 1)
+        column += len(piece) + 1
+    draft.values[row.fields[0]] = tuple(sizes) + (1,) * (many - len(sizes))
+
+
+def _size_hint(text: str, row: Setting) -> str:
+    form = f"write it like '{_example(row)}'"
+    if any(c.isdigit() and not c.isascii() for c in text):
+        return f"{form}, with the digits 0 to 9"
+    if "X" in text:
+        return f"{form}, with a small x, not a capital one"
+    if "×" in text or "*" in text:
+        return f"{form}, with the letter x between the numbers"
+    return form
+
+
+def _toggles(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    use: dict[str, Span] = {}
+    for item in items:
+        word = item[0]
+        if len(item) > 1:
+            hint = f"did you mean '{word.text}, {item[1].text}'?"[:80]
+            draft.wrong(item[1].span, f"a comma is missing before {quoted(item[1].text)}", hint)
+        for part in item:
+            _toggle(draft, row, part, use)
+    draft.values["use"] = frozenset(use)
+
+
+def _toggle(draft: _Draft, row: Setting, word: Word, use: dict[str, Span]) -> None:
+    toggle = _TOGGLES.get(word.text)
+    if toggle is None:
+        draft.wrong(word.span, f"unknown toggle {quoted(word.text)}", did_you_mean(word.text, _TOGGLES))
+        return
+    if word.text in use:
+        first = use[word.text]
+        where = f"columns {first.column} and {word.span.column} of line {first.line}"
+        draft.wrong(word.span, f"{word.text} is used twice, at {where}", "keep one of the two")
+        return
+    use[word.text] = draft.spans[f"{row.name} {word.text}"] = word.span
+    for name, value in word.options:
+        _option(draft, word, toggle.options, name, value)
+
+
+def _option(draft: _Draft, toggle: Word, known: tuple[str, ...], name: Word, value: Word) -> None:
+    if name.text not in known:
+        hint = did_you_mean(name.text, known) if known else "take the brackets away"
+        draft.wrong(name.span, f"{toggle.text} has no option {quoted(name.text)}", hint)
+    elif name.text in draft.spans:
+        draft.wrong(name.span, f"{name.text} is given twice on line {name.span.line}", "keep one of the two")
+    else:
+        draft.spans[name.text] = value.span
+        number = _integer(draft, value.text, value.span, name.text)
+        if number is None:
+            draft.bad.add(name.text)
+        else:
+            draft.values[name.text] = number
+
+
+def _operands(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    for item in items:
+        name, words = item[0], item[1:]
+        if name.text not in row.fields:
+            draft.wrong(name.span, f"unknown operand {quoted(name.text)}", did_you_mean(name.text, row.fields))
+        elif f"{row.name} {name.text}" in draft.spans:
+            message = f"operand {name.text} is given twice on line {name.span.line}"
+            draft.wrong(name.span, message, "keep one of the two")
+        else:
+            draft.spans[f"{row.name} {name.text}"] = name.span
+            _operand(draft, name, words)
+
+
+def _operand(draft: _Draft, name: Word, words: tuple[Word, ...]) -> None:
+    """``f32 row``; a word that is left out keeps its default. A type that is none is the checks' to refuse."""
+    order = words[-1].text if words and words[-1].text in ORDERS else ""
+    types = words[:-1] if order else words
+    if not words or len(types) > 1 or (order and name.text == "accumulate"):
+        order_too = ("", "") if name.text == "accumulate" else (" and an order", " row")
+        hint = f"write it like '{name.text} f32{order_too[1]}'"
+        draft.wrong(name.span, f"{name.text} takes a type{order_too[0]}", hint)
+        return
+    dtype = types[0].text if types else DTYPES[0]
+    draft.spans[f"operands {name.text}"] = words[0].span
+    draft.values[name.text] = dtype if name.text == "accumulate" else Operand(dtype, order or ORDERS[0])
+
+
+_READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] = {
+    "name": _name,
+    "sizes": _sizes,
+    "toggles": _toggles,
+    "operands": _operands,
+    "number": _number,
+    "word": _word,
+}
+
+
+def _require(draft: _Draft) -> None:
+    """Settings that a spec cannot do without."""
+    for row in SETTINGS:
+        if row.required and row.name not in draft.spans:
+            at = next(iter(draft.spans.values()), Span(draft.source, 1, 1))
+            draft.wrong(at, f"no '{row.name}' line", f"add one like '{_example(row)}'")
+            draft.spoil(row)

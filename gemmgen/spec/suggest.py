@@ -1,0 +1,62 @@
+"""Legal neighbours of an illegal choice, for the hints of the checks. Pure arithmetic on tile sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+LANES = 32  # threads in a warp
+MAX_THREADS = 1024  # threads in a block, by CUDA's programming guide, on every architecture so far
+MAX_SIZE = 1024  # of any tile dimension
+MAX_ACCUMULATORS = 1024  # running sums in a thread
+
+
+def lane_grids(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """The ways to lay 32 lanes over rows x columns of thread tiles, as (m_iter, n_iter), smallest m_iter first."""
+    for lanes_m in (32, 16, 8, 4, 2, 1):
+        lanes_n = LANES // lanes_m
+        if rows % lanes_m == 0 and columns % lanes_n == 0:
+            yield rows // lanes_m, columns // lanes_n
+
+
+def multiples_near(value: int, step: int) -> list[int]:
+    """The multiples of ``step`` next to ``value``, which is not one, between 1 and the largest size."""
+    below = value // step * step
+    return [v for v in (below, below + step) if 0 < v <= MAX_SIZE]
+
+
+def divisors(value: int) -> list[int]:
+    return [d for d in range(1, value + 1) if value % d == 0]
+
+
+def warps_for(block: tuple[int, int], thread: tuple[int, int], near: tuple[int, int]) -> list[tuple[int, int]]:
+    """Up to two warp tiles that divide the block, that 32 lanes cover, and that fit in 1024 threads; nearest first."""
+    found = [
+        (wm, wn)
+        for wm in divisors(block[0])
+        if wm % thread[0] == 0
+        for wn in divisors(block[1])
+        if wn % thread[1] == 0
+        and any(True for _ in lane_grids(wm // thread[0], wn // thread[1]))
+        and LANES * (block[0] // wm) * (block[1] // wn) <= MAX_THREADS
+        and wm * wn // LANES <= MAX_ACCUMULATORS
+    ]
+    return _nearest(found, near)
+
+
+def threads_for(block: tuple[int, int], near: tuple[int, int]) -> list[tuple[int, int]]:
+    """Up to two thread tiles that divide the block and make at most 1024 threads; nearest first."""
+    found = [
+        (tm, tn)
+        for tm in divisors(block[0])
+        for tn in divisors(block[1])
+        if (block[0] // tm) * (block[1] // tn) <= MAX_THREADS and tm * tn <= MAX_ACCUMULATORS
+    ]
+    return _nearest(found, near)
+
+
+def _nearest(found: Iterable[tuple[int, int]], near: tuple[int, int]) -> list[tuple[int, int]]:
+    def distance(tile: tuple[int, int]) -> tuple[float, tuple[int, int]]:
+        ratios = [max(a, b) / min(a, b) for a, b in zip(tile, near, strict=True)]
+        return ratios[0] * ratios[1], tile
+
+    return sorted(found, key=distance)[:2]

@@ -1,0 +1,19 @@
+"""What every test shares: the flag that refreshes expected texts, and a bound on random examples."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("gemmgen", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("gemmgen")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--refresh", action="store_true", help="write the expected texts of fixtures and golden files anew")
+
+
+@pytest.fixture
+def refresh(request: pytest.FixtureRequest) -> bool:
+    """Whether expected texts are to be written, not compared."""
+    return bool(request.config.getoption("--refresh"))
