@@ -1,0 +1,227 @@
+"""Arrays of any library as addresses, shapes and strides, and the stream that a caller works on.
+
+torch and CuPy are read through their own attributes (a microsecond an array), everything else that lives on a GPU
+through DLPack or ``__cuda_array_interface__``. Nothing is imported that the caller has not imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Literal, NamedTuple
+
+from gemmgen.diagnostics import ArgumentError
+
+Kind = Literal["numpy", "torch", "cupy", "cuda"]
+HOST = -1
+
+
+class ArrayView(NamedTuple):
+    """An array where it lies. ``strides`` in elements, ``address`` in bytes, ``device`` a GPU's number or HOST.
+
+    ``dtype`` is NumPy's name, with the byte order where it is not the machine's. ``kind`` says whose array it is;
+    "cuda" is any other device array. ``owner`` is the array itself, which keeps the memory alive.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: int
+    read_only: bool
+    kind: Kind
+    owner: Any
+
+
+def view(x: Any, name: str = "array", stream: int = 0) -> ArrayView:
+    """``x`` as it lies in memory. ``stream`` is where it will be used: work of other libraries is ordered before that.
+
+    Raises ArgumentError, naming the operand, for what is no array, requires grad, or cannot be described so.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return _torch(x, name)
+    if _is_cupy(x):
+        return _cupy(x, name)
+    if type(x).__module__ == "numpy" or hasattr(x, "__array_interface__"):
+        return _numpy(x, name)
+    if hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__"):
+        return _foreign(x, name, stream)
+    raise ArgumentError(f"{name} is a {type(x).__name__}; it must be an array, such as numpy.ndarray or torch.Tensor")
+
+
+def stream_pointer(stream: Any) -> int:
+    """The handle of a stream of any library, or of an int. Raises ArgumentError for anything else."""
+    if isinstance(stream, int):
+        return stream
+    if (protocol := getattr(stream, "__cuda_stream__", None)) is not None:
+        pair = protocol() if callable(protocol) else protocol
+        return int(pair[1])
+    for attribute in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, others
+        if (handle := getattr(stream, attribute, None)) is not None:
+            return int(handle)
+    raise ArgumentError(f"stream is a {type(stream).__name__}; it must be a CUDA stream, such as torch.cuda.Stream")
+
+
+def current_stream(*arrays: Any) -> int:
+    """The stream on which the caller works with these arrays: that of torch or CuPy, whichever's array comes first.
+
+    Else the legacy default stream, which waits for the others.
+    """
+    torch = sys.modules.get("torch")
+    for x in arrays:
+        if torch is not None and isinstance(x, torch.Tensor) and x.is_cuda:
+            return _torch_stream(torch, x.get_device())
+        if _is_cupy(x):
+            return int(sys.modules["cupy"].cuda.get_current_stream(x.device.id).ptr)
+    return 1
+
+
+def empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, stream: int) -> Any:
+    """A new matrix of the same library and GPU as ``like``, contiguous along rows (order "row") or columns ("col").
+
+    It may be used on ``stream`` at once. Raises LaunchError where memory runs out.
+    """
+    match like.kind:
+        case "torch":
+            return _torch_empty(like, shape, dtype, order, stream)
+        case "cupy":
+            cupy = sys.modules["cupy"]
+            with like.owner.device, cupy.cuda.ExternalStream(stream):
+                return cupy.empty(shape, dtype, order="C" if order == "row" else "F")
+        case "cuda":
+            from gemmgen.runtime.memory import DeviceArray
+
+            return DeviceArray.empty(shape, dtype, like.device, order=order)
+        case "numpy":
+            import numpy as np
+
+            return np.empty(shape, dtype, order="C" if order == "row" else "F")
+
+
+def to_host(x: Any) -> Any:
+    """The values of an array as a NumPy array: its own memory where that is the host's, else a copy.
+
+    The copy waits for the caller's current stream.
+    """
+    import numpy as np
+
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.detach().cpu().numpy()
+    if _is_cupy(x):
+        return x.get()
+    if type(x).__module__ == "numpy" or hasattr(x, "__array_interface__"):
+        return np.asarray(x)
+    from gemmgen.runtime import memory
+
+    found = _foreign(x, "array", 1)
+    return np.from_dlpack(x) if found.device == HOST else memory.download_view(found)
+
+
+# --- One library each ------------------------------------------------------------------------------------------------
+
+
+def _torch(x: Any, name: str) -> ArrayView:
+    if x.requires_grad:
+        raise ArgumentError(f"{name} requires grad, and a kernel has no gradient; pass {name}.detach()")
+    torch = sys.modules["torch"]
+    if x.layout is not torch.strided:
+        raise ArgumentError(f"{name} is stored as {x.layout}; it must be dense: pass {name}.to_dense()")
+    if x.is_neg() or x.is_conj():
+        raise ArgumentError(f"{name} is a view with its sign pending; pass {name}.resolve_neg().resolve_conj()")
+    device = x.get_device() if x.is_cuda else HOST
+    if device == HOST and x.device.type != "cpu":
+        raise ArgumentError(f"{name} is on {x.device}; it must be on the host or on a CUDA device")
+    address = x.data_ptr()
+    if address & 3:
+        _refuse_odd_address(name, address, x.element_size())
+    return ArrayView(address, x.shape, x.stride(), _torch_dtype(x.dtype), device, False, "torch", x)
+
+
+@functools.cache
+def _torch_dtype(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _torch_stream(torch: Any, device: int) -> int:
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # 0.1 microseconds, the public call takes up to 7
+    return int(raw(device) if raw is not None else torch.cuda.current_stream(device).cuda_stream)
+
+
+def _torch_empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, stream: int) -> Any:
+    torch = sys.modules["torch"]
+    size = shape if order == "row" else shape[::-1]
+    if stream == _torch_stream(torch, like.device):
+        out = torch.empty(size, dtype=getattr(torch, dtype), device=like.owner.device)
+    else:  # torch hands out memory that is free on the current stream, so the stream of use must be current
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=like.owner.device)):
+            out = torch.empty(size, dtype=getattr(torch, dtype), device=like.owner.device)
+    return out if order == "row" else out.t()
+
+
+def _is_cupy(x: Any) -> bool:
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and hasattr(cupy, "ndarray") and isinstance(x, cupy.ndarray)
+
+
+def _cupy(x: Any, name: str) -> ArrayView:
+    dtype, size = x.dtype, x.itemsize
+    strides = _in_elements(name, x.strides, size)
+    address = int(x.data.ptr)
+    if address % size:
+        _refuse_odd_address(name, address, size)
+    return ArrayView(address, x.shape, strides, dtype.name, x.device.id, False, "cupy", x)
+
+
+def _numpy(x: Any, name: str) -> ArrayView:
+    import numpy as np
+
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentError(f"{name} is a masked array, and a kernel knows no mask; pass {name}.filled(0)")
+    values = np.asarray(x)
+    dtype = values.dtype.name if values.dtype.isnative else values.dtype.str
+    address = int(values.__array_interface__["data"][0])
+    strides = _in_elements(name, values.strides, values.itemsize)
+    return ArrayView(address, values.shape, strides, dtype, HOST, not values.flags.writeable, "numpy", values)
+
+
+def _foreign(x: Any, name: str, stream: int) -> ArrayView:
+    """An array of another library, by DLPack or ``__cuda_array_interface__``."""
+    from cuda.core.utils import StridedMemoryView
+
+    try:
+        # A stream handle of 0 is not allowed by DLPack; 1 is the same stream.
+        found = StridedMemoryView.from_any_interface(x, stream_ptr=stream or 1)
+    except Exception as e:  # the exporting library's own errors are of any type
+        reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        raise ArgumentError(f"{name} of type {type(x).__name__} cannot be read as a device array: {reason}") from e
+    if found.dtype is None:
+        raise ArgumentError(f"{name} of type {type(x).__name__} has an element type that NumPy does not know")
+    shape = tuple(found.shape)
+    strides = tuple(found.strides) if found.strides is not None else _contiguous(shape)
+    address, size = int(found.ptr), found.dtype.itemsize
+    if address % size:
+        _refuse_odd_address(name, address, size)
+    device = int(found.device_id) if found.is_device_accessible else HOST
+    kind: Kind = "cuda" if device != HOST else "numpy"
+    return ArrayView(address, shape, strides, found.dtype.name, device, bool(found.readonly), kind, (x, found))
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def _in_elements(name: str, strides: tuple[int, ...], size: int) -> tuple[int, ...]:
+    if any(s % size for s in strides):
+        raise ArgumentError(f"{name} has strides of {strides} bytes, no multiples of its {size}-byte elements")
+    return tuple(s // size for s in strides)
+
+
+def _refuse_odd_address(name: str, address: int, size: int) -> None:
+    if address % size:
+        raise ArgumentError(f"{name} begins at address {address:#x}, which is no multiple of its {size}-byte elements")

@@ -1,0 +1,38 @@
+"""Source to code that a given GPU can load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from gemmgen.runtime.nvrtc import compile_cubin, compile_ptx, supported_archs
+from gemmgen.runtime.target import Target, choose_target
+
+if TYPE_CHECKING:
+    from gemmgen.runtime.cubin import Resources
+    from gemmgen.runtime.device import Device
+
+
+@dataclass(frozen=True)
+class Built:
+    """A cubin, or PTX that the driver compiles when it is loaded: then the resources are not known before."""
+
+    code: bytes
+    kind: Literal["cubin", "ptx"]
+    arch: str
+    resources: Resources | None
+    log: str = ""
+
+
+def compile_for(source: str, device: Device, *, name: str) -> Built:
+    """Compiles kernel ``name`` for a GPU, by the rule of ``choose_target``. Raises CompileError."""
+    target = choose_target(device.cc, supported_archs())
+    return compile_target(source, target, name=name)
+
+
+def compile_target(source: str, target: Target, *, name: str) -> Built:
+    """Compiles kernel ``name`` for a target. Raises CompileError."""
+    if target.kind == "ptx":
+        return Built(compile_ptx(source, target.arch, name=name).encode(), "ptx", target.arch, None)
+    compiled = compile_cubin(source, target.arch, name=name)
+    return Built(compiled.cubin, "cubin", target.arch, compiled.resources, compiled.log)

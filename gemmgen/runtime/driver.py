@@ -1,0 +1,78 @@
+"""The CUDA driver through cuda.bindings, with errors as LaunchError, and the context of a GPU made current."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gemmgen.diagnostics import LaunchError
+
+
+@functools.cache
+def bindings() -> Any:
+    """``cuda.bindings.driver``. Raises LaunchError where there is no driver or no GPU, or the bindings are missing."""
+    from gemmgen.runtime import device
+
+    device.required()
+    try:
+        from cuda.bindings import driver
+    except ImportError as e:
+        raise LaunchError(f"cuda-python is not installed ({e}); pip install cuda-python") from e
+    return driver
+
+
+def call(what: str, *arguments: Any) -> Any:
+    """The driver's function ``what``: what it returns beside the status. Raises LaunchError naming the error."""
+    status, *values = getattr(bindings(), what)(*arguments)
+    if status != 0:
+        raise failure(what, status)
+    return values[0] if len(values) == 1 else tuple(values) or None
+
+
+def failure(what: str, status: Any) -> LaunchError:
+    """The error of a call that returned ``status``."""
+    driver = bindings()
+    text = driver.cuGetErrorString(status)[1]
+    explained = text.decode(errors="replace") if text else "no description"
+    return LaunchError(f"{what} failed: {getattr(status, 'name', status)} ({explained})")
+
+
+def is_current(ordinal: int) -> bool:
+    """Whether this thread's current context is of that GPU."""
+    status, device = bindings().cuCtxGetDevice()
+    return bool(status == 0 and int(device) == ordinal)
+
+
+def make_current(ordinal: int) -> None:
+    """Make the primary context of a GPU current in this thread, the one that every framework uses."""
+    if not is_current(ordinal):
+        from cuda.core import Device
+
+        Device(ordinal).set_current()
+
+
+@contextmanager
+def on_device(ordinal: int) -> Iterator[None]:
+    """In this block the GPU's primary context is current; what was current before is current again after it."""
+    before = call("cuCtxGetCurrent")
+    make_current(ordinal)
+    try:
+        yield
+    finally:
+        if int(before) and int(before) != int(call("cuCtxGetCurrent")):
+            call("cuCtxSetCurrent", before)
+
+
+@functools.cache
+def private_stream(ordinal: int) -> int:
+    """A stream of gemmgen's own on a GPU, for work that nothing else waits for: timing, and graphs that are captured.
+
+    Only to be asked for with the GPU's context current.
+    """
+    return int(call("cuStreamCreate", int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+
+
+PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: each thread's own default stream
+LEGACY_STREAM = 1  # CU_STREAM_LEGACY: the default stream that waits for the others

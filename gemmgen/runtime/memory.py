@@ -1,0 +1,152 @@
+"""Device memory: arrays of gemmgen's own, copies between host and device, copies of odd strides."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.diagnostics import LaunchError
+from gemmgen.runtime.driver import LEGACY_STREAM, call, on_device
+
+if TYPE_CHECKING:
+    from gemmgen.runtime.arrays import ArrayView
+    from gemmgen.runtime.device import Device
+    from gemmgen.runtime.launch import Module
+
+ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int32": 4}
+
+
+class DeviceArray:
+    """A matrix on a GPU that any library can read in place: torch.as_tensor(x), cupy.asarray(x).
+
+    Its memory is freed, once the GPU no longer uses it, when the object goes.
+    """
+
+    def __init__(self, address: int, shape: tuple[int, int], strides: tuple[int, int], dtype: str, device: int) -> None:
+        self.address = address
+        self.shape = shape
+        self.strides = strides  # in elements
+        self.dtype = dtype
+        self.device = device
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int], dtype: str, device: int, *, order: str = "row") -> DeviceArray:
+        """Memory with no set content. Raises LaunchError where there is not enough."""
+        with on_device(device):
+            address = int(call("cuMemAlloc", max(shape[0] * shape[1], 1) * ITEM_BYTES[dtype]))
+        strides = (shape[1], 1) if order == "row" else (1, shape[0])
+        return cls(address, shape, strides, dtype, device)
+
+    @property
+    def nbytes(self) -> int:
+        return self.shape[0] * self.shape[1] * ITEM_BYTES[self.dtype]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        size = ITEM_BYTES[self.dtype]
+        return {
+            "shape": self.shape,
+            "strides": tuple(s * size for s in self.strides),
+            "typestr": f"<{self.dtype[0]}{size}",
+            "data": (self.address, False),
+            "version": 3,
+            "stream": None,
+        }
+
+    def free(self) -> None:
+        """Give the memory back now; waits for the GPU."""
+        address, self.address = self.address, 0
+        if address:
+            with on_device(self.device):
+                call("cuMemFree", address)
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # at the interpreter's end the driver may be gone, and with it the memory
+            self.free()
+
+
+def upload(values: Any, address: int, stream: int) -> None:
+    """Copies a contiguous NumPy array to device memory, in the order of the stream."""
+    if values.nbytes:
+        call("cuMemcpyHtoDAsync", address, int(values.__array_interface__["data"][0]), values.nbytes, stream)
+
+
+def download(address: int, values: Any, stream: int) -> None:
+    """Copies device memory into a contiguous NumPy array, and waits until it is there."""
+    if values.nbytes:
+        call("cuMemcpyDtoHAsync", int(values.__array_interface__["data"][0]), address, values.nbytes, stream)
+    call("cuStreamSynchronize", stream)
+
+
+def download_view(x: ArrayView) -> Any:
+    """A float32 matrix on a GPU, of any strides, as a NumPy array in row order."""
+    import numpy as np
+
+    out = np.empty(x.shape, np.dtype(x.dtype))
+    if not out.size:
+        return out
+    if x.dtype != "float32" or len(x.shape) != 2:
+        raise LaunchError(f"a device array of {x.dtype} and shape {x.shape} cannot be read here; only float32 matrices")
+    with on_device(x.device):
+        call("cuCtxSynchronize")
+        with workspace(out.nbytes, LEGACY_STREAM) as address:
+            copy_strided(x.address, x.shape, x.strides, address, (x.shape[1], 1), LEGACY_STREAM)
+            download(address, out, LEGACY_STREAM)
+    return out
+
+
+@contextmanager
+def workspace(size: int, stream: int) -> Iterator[int]:
+    """Device memory in the order of a stream, at a multiple of 256 bytes; may be used in a graph that is captured."""
+    address = int(call("cuMemAllocAsync", max(size, 1), stream))
+    try:
+        yield address
+    finally:
+        call("cuMemFreeAsync", address, stream)
+
+
+_COPY = r"""
+// dst[i * d0 + j * d1] = src[i * s0 + j * s1] for i < rows, j < columns; strides in elements.
+extern "C" __global__ void __launch_bounds__(256)
+gemmgen_copy(int rows, int columns, const float* src, long long s0, long long s1,
+             float* dst, long long d0, long long d1)
+{
+    for (long long i = blockIdx.y; i < rows; i += gridDim.y)
+        for (long long j = blockIdx.x * 256LL + threadIdx.x; j < columns; j += gridDim.x * 256LL)
+            dst[i * d0 + j * d1] = src[i * s0 + j * s1];
+}
+"""
+
+
+def copy_strided(
+    source: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    target: int,
+    target_strides: tuple[int, int],
+    stream: int,
+) -> None:
+    """Copies a float32 matrix between any strides (in elements) on the current GPU, in the order of the stream."""
+    from gemmgen.runtime import device
+
+    rows, columns = shape
+    if rows == 0 or columns == 0:
+        return
+    here = device.current()
+    assert here is not None
+    grid = (min(-(-columns // 256), 65535), min(rows, 65535), 1)
+    values = (rows, columns, source, strides[0], strides[1], target, target_strides[0], target_strides[1])
+    _copier(here).launch(grid, values, stream)
+
+
+@functools.cache
+def _copier(here: Device) -> Module:
+    """The copy kernel, loaded once for each GPU."""
+    from gemmgen.runtime.build import compile_for
+    from gemmgen.runtime.launch import Module
+
+    built = compile_for(_COPY, here, name="gemmgen_copy")
+    return Module(built.code, "gemmgen_copy", 256, signature="iiPqqPqq", kind=built.kind, device=here)
+
