@@ -1,0 +1,1 @@
+"""Kernel IR to CUDA C++ text."""

@@ -1,0 +1,233 @@
+"""Kernel IR to CUDA C++: the text that people read, and that NVRTC compiles.
+
+The text is byte-stable: it depends on the IR alone. It needs no header.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, sanitised, wrap_comment
+from gemmgen.cuda.statements import Printer, memory_of, pointer_type
+from gemmgen.cuda.terms import TYPES, declaration, dimensions
+from gemmgen.ir.expr import show
+from gemmgen.ir.nodes import Array, Call, Constant, KernelIR, Load, Param, Store, size_bytes, walk
+from gemmgen.spec.text import to_text
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""What a kernel may declare; more has to be asked for at launch (CUDA C++ Programming Guide, compute capabilities)."""
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """CUDA text, and for every access to global or shared memory, in program order, its line (from 1).
+
+    An access that is never reached (in a loop that runs no times) has no line.
+    """
+
+    text: str
+    lines: Mapping[int, int]
+
+
+def emit_cuda(ir: KernelIR) -> str:
+    """The CUDA C++ of a kernel, ending in a newline."""
+    return emit_with_lines(ir).text
+
+
+def emit_with_lines(ir: KernelIR) -> Emitted:
+    """The CUDA C++ of a kernel, and where in it each access is.
+
+    The k-th Load or Store in ``walk(ir.body)`` whose memory is global or shared has number k, from 0.
+    """
+    body = _body(ir)
+    printed = [*_header(ir), Printed(""), *_constants(ir, body), *_helpers(ir), *_signature(ir), *arranged(body)]
+    printed.append(Printed("}"))
+    lines = {number: at for at, line in enumerate(printed, start=1) for number in line.accesses}
+    return Emitted("\n".join(line.text for line in printed) + "\n", lines)
+
+
+# --- Above the kernel ---------------------------------------------------------------------------------------------
+
+
+def _header(ir: KernelIR) -> Iterator[Printed]:
+    """What this is, the spec, two sentences, and how to make it again."""
+    for text in wrap_comment(f"{ir.name}, {ir.variant.label} variant: {applies_to(ir)}"):
+        yield Printed(text)
+    yield Printed("//")
+    for line in to_text(ir.spec, comment=False).splitlines():
+        yield Printed(f"//     {sanitised(line)}".rstrip())
+    yield Printed("//")
+    for paragraph in (ir.summary, *ir.notes, f"Made by: gemmgen compile specs/{ir.name}.gemm"):
+        for text in wrap_comment(sanitised(paragraph)) if paragraph else ():
+            yield Printed(sanitised(text))  # again: a line may now end where the text did not
+
+
+def applies_to(ir: KernelIR) -> str:
+    """Which sizes and alignments the kernel is for, in words."""
+    steps = zip("mnk", ir.spec.block, strict=True)
+    exact = [(d.upper(), step) for d, step in steps if d not in ir.variant.guard and step > 1]
+    if len(ir.variant.guard) == 3:
+        sizes = "any M, N, K"
+    elif exact:
+        dims, values = (", ".join(str(pair[i]) for pair in exact) for i in (0, 1))
+        sizes = f"{dims} that {'are multiples' if len(exact) > 1 else 'is a multiple'} of {values}"
+    else:
+        sizes = "any M, N, K"
+    widest: dict[str, int] = {}
+    for s in walk(ir.body):
+        if isinstance(s, Load | Store) and s.width > 1 and memory_of(s).space == "global":
+            name = memory_of(s).name
+            widest[name] = max(widest.get(name, 0), 4 * s.width)
+    if not widest:
+        return f"for {sizes}."
+    parts = []
+    for size in sorted(set(widest.values()), reverse=True):
+        names = sorted(n for n in widest if widest[n] == size)
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        parts.append(f"rows of {listed} whose start and length are multiples of {size} bytes")
+    return f"for {sizes}, and {', '.join(parts)}."
+
+
+def _constants(ir: KernelIR, body: list[Line]) -> Iterator[Printed]:
+    """Tile sizes with their meaning, then what has to hold between them."""
+    lines = [Line(0, f"constexpr int {c.name} = {c.text};", c.why) for c in _used(ir, body)]
+    yield from arranged(lines)
+    if lines:
+        yield Printed("")
+    for assertion in ir.assertions:
+        message = assertion.message.replace("\\", "\\\\").replace('"', '\\"')
+        whole = f'static_assert({assertion.text}, "{message}");'
+        if len(whole) <= WIDTH:
+            yield Printed(whole)
+        else:
+            yield Printed(f"static_assert({assertion.text},")
+            yield Printed(f'              "{message}");')
+    if ir.assertions:
+        yield Printed("")
+
+
+def _used(ir: KernelIR, body: list[Line]) -> list[Constant]:
+    """The constants that something refers to: a product with a 1 is not written, and NVRTC warns of unused names."""
+    code = [*(line.whole for line in body), *(a.text for a in ir.assertions), launch_bounds(ir)]
+    used = set(_NAME.findall("\n".join(code)))
+    kept: list[Constant] = []
+    for constant in reversed(ir.constants):
+        if constant.name in used:
+            kept.append(constant)
+            used.update(_NAME.findall(constant.text))
+    return kept[::-1]
+
+
+def _helpers(ir: KernelIR) -> Iterator[Printed]:
+    """Small named functions: vector accesses, and the hardware operations that the kernel calls."""
+    writable: set[int] = set()
+    readable: set[int] = set()
+    rows: dict[str, str] = {}
+    for s in walk(ir.body):
+        match s:
+            case Load(width=width) | Store(width=width) if width > 1:
+                writable.add(width)
+                if isinstance(s, Load) and s.src.array.const:
+                    readable.add(width)
+            case Call(row=row):
+                rows[row.name] = row.helper
+            case _:
+                pass
+    for width in sorted(writable, reverse=True):
+        kind = f"float{width}"
+        yield Printed(f"// {4 * width} bytes in one access: p must be aligned to {4 * width} bytes.")
+        for const in ("", "const ") if width in readable else ("",):
+            body = f"{{ return *reinterpret_cast<{const}{kind}*>(p); }}"
+            yield Printed(f"__device__ __forceinline__ {const}{kind}& as_{kind}({const}float* p) {body}")
+        yield Printed("")
+    for helper in rows.values():
+        for text in helper.strip("\n").split("\n"):
+            yield Printed(text)
+        yield Printed("")
+
+
+# --- The kernel ---------------------------------------------------------------------------------------------------
+
+
+def _signature(ir: KernelIR) -> Iterator[Printed]:
+    for p in ir.params:
+        if p.why:
+            for text in wrap_comment(f"{p.name}: {p.why}"):
+                yield Printed(text)
+    yield Printed(f'extern "C" __global__ void __launch_bounds__({launch_bounds(ir)})')
+    line = f"{ir.name}("
+    lead = " " * len(line)
+    for at, p in enumerate(ir.params):
+        piece = parameter(p) + ("," if at + 1 < len(ir.params) else ")")
+        if len(line) + len(piece) > WIDTH and line.strip() and not line.endswith("("):
+            yield Printed(line.rstrip())
+            line = lead
+        line += piece + " "
+    yield Printed(line.rstrip())
+    yield Printed("{")
+
+
+def launch_bounds(ir: KernelIR) -> str:
+    """Threads in a block, and where the kernel asks for that, blocks on a multiprocessor."""
+    named = any(c.name == "THREADS" and c.value == ir.threads for c in ir.constants)
+    threads = "THREADS" if named else str(ir.threads)
+    return threads if ir.min_blocks is None else f"{threads}, {ir.min_blocks}"
+
+
+def parameter(p: Param) -> str:
+    match p.kind:
+        case "pointer":
+            assert p.array is not None
+            return f"{pointer_type(p.array)} {p.name}"
+        case "size":
+            return f"size_t {p.name}"
+        case "int" | "float":
+            return f"{p.kind} {p.name}"
+
+
+def _body(ir: KernelIR) -> list[Line]:
+    widths = vector_widths(ir)
+    shared = _dynamic(ir) if ir.shared_bytes > STATIC_SHARED_BYTES else _static(ir, widths)
+    taken = (*(p.name for p in ir.params), *(a.name for a in ir.shared), "dynamicShared")
+    printer = Printer(widths, taken, shared)
+    return printer.function(ir.body)
+
+
+def _static(ir: KernelIR, widths: Mapping[str, int]) -> list[Line]:
+    return [Line(1, f"__shared__ {declaration(a, widths.get(a.name, 1))};") for a in ir.shared]
+
+
+def _dynamic(ir: KernelIR) -> list[Line]:
+    """Shared memory beyond what may be declared: one array, of which the tiles are parts.
+
+    Tiles of whole 16 bytes come first, so that each starts as aligned as its own rows are.
+    """
+    need = f"{ir.shared_bytes} bytes, more than the {STATIC_SHARED_BYTES} that a kernel may declare: given at launch."
+    lines = [Line(1, "", need), Line(1, "extern __shared__ __align__(16) float dynamicShared[];")]
+    offsets: list[str] = []
+    for array in sorted(ir.shared, key=lambda a: -gcd(size_bytes(a), 16)):
+        lines.append(Line(1, _part(array, offsets)))
+        offsets.append(" * ".join(show(d) for d in array.shape or ()))
+    return lines
+
+
+def _part(array: Array, offsets: list[str]) -> str:
+    kind = TYPES[array.dtype]
+    inner = dimensions((array.shape or ())[1:])
+    start = " + ".join(["dynamicShared", *offsets])
+    return f"{kind} (*{array.name}){inner} = reinterpret_cast<{kind} (*){inner}>({start});"
+
+
+def vector_widths(ir: KernelIR) -> dict[str, int]:
+    """The widest access to each shared and register array, in elements."""
+    widths: dict[str, int] = {}
+    for s in walk(ir.body):
+        if isinstance(s, Load | Store) and s.width > 1:
+            for array in (s.dst.array, s.src.array):
+                widths[array.name] = max(widths.get(array.name, 1), s.width)
+    return widths

@@ -1,0 +1,107 @@
+"""Lines of CUDA text: indentation, trailing comments set in columns, long lines and comments broken."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+WIDTH = 110
+INDENT = "    "
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line to print: code, a comment behind it (before it where there is no room), or a comment alone.
+
+    ``accesses`` are the numbers of the memory accesses that the line holds. ``tail`` is the rest of a statement that
+    goes to lines of its own where the whole does not fit.
+    """
+
+    depth: int
+    code: str = ""
+    comment: str = ""
+    accesses: tuple[int, ...] = ()
+    tail: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """The code on one line, indented."""
+        return INDENT * self.depth + " ".join((self.code, *self.tail))
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A finished line of text, and the accesses it holds."""
+
+    text: str
+    accesses: tuple[int, ...] = ()
+
+
+def wrap_comment(text: str, depth: int = 0) -> list[str]:
+    """``// text`` as lines of at most WIDTH columns, as far as its words allow."""
+    lead = INDENT * depth + "// "
+    if len(lead) + len(text) <= WIDTH:
+        return [lead + text]
+    return textwrap.wrap(text, WIDTH, initial_indent=lead, subsequent_indent=lead, break_long_words=False)
+
+
+def sanitised(text: str) -> str:
+    """One line of somebody's text, made unable to leave a ``//`` comment or to hide in it.
+
+    A backslash at the end would join the next line to the comment, a trigraph can spell that backslash, control
+    and direction characters can end a line or show it in another order, and ``*/`` closes a comment around it.
+    """
+    text = "".join(c if c.isprintable() else " " for c in text).rstrip()
+    text = text.replace("??", "? ?").replace("*/", "* /").replace("/*", "/ *")
+    return text + " ." if text.endswith("\\") else text
+
+
+def arranged(lines: Sequence[Line]) -> list[Printed]:
+    """The lines as text: comments of neighbouring lines start in one column, what is too long is broken."""
+    out: list[Printed] = []
+    at = 0
+    while at < len(lines):
+        end = at + 1
+        if _takes_comment(lines[at]):
+            while end < len(lines) and lines[end].depth == lines[at].depth and _takes_comment(lines[end]):
+                end += 1
+        out.extend(_run(lines[at:end]))
+        at = end
+    return out
+
+
+def _takes_comment(line: Line) -> bool:
+    """Whether the comment has room behind the code."""
+    return bool(line.code and line.comment) and len(line.whole) + len(line.comment) + 5 <= WIDTH
+
+
+def _run(lines: Sequence[Line]) -> Iterable[Printed]:
+    """Neighbours whose comments have room, in one column as far as that has room too; or a single other line."""
+    if not _takes_comment(lines[0]):
+        yield from _single(lines[0])
+        return
+    column = max(filter(lambda c: _fits(lines, c), (len(line.whole) for line in lines)))
+    for line in lines:
+        yield Printed(f"{line.whole.ljust(column)}  // {line.comment}", line.accesses)
+
+
+def _fits(lines: Sequence[Line], column: int) -> bool:
+    """Whether all lines that end before a column have room for their comments behind it. True of the shortest."""
+    return all(column + len(line.comment) + 5 <= WIDTH for line in lines if len(line.whole) <= column)
+
+
+def _single(line: Line) -> Iterable[Printed]:
+    if line.comment:
+        for text in wrap_comment(line.comment, line.depth):
+            yield Printed(text)
+    if not line.code:
+        if not line.comment:
+            yield Printed("")
+    elif line.tail and len(line.whole) > WIDTH:
+        # What is accessed first stands behind a condition, so in the tail; a copy's target before it.
+        yield Printed(INDENT * line.depth + line.code, line.accesses[1:])
+        for at, part in enumerate(line.tail):
+            yield Printed(INDENT * (line.depth + 1) + part, line.accesses[:1] if at == 0 else ())
+    else:
+        yield Printed(line.whole, line.accesses)

@@ -1,0 +1,124 @@
+"""CUDA text of what statements are made of: index expressions, references, values, declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isinf, isnan
+
+from gemmgen.ir.expr import Bin, Const, Expr, Var, bounds, is_wide, show, substitute, value_of
+from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
+
+Env = Mapping[Var, Expr]
+"""Variables of loops that run once and are printed as their body, and what they stand for there."""
+
+TYPES = {"f32": "float", "i32": "int", "u32": "unsigned int", "u64": "unsigned long long"}
+INDEX_TYPES = {"i32": "int", "i64": "size_t", "bool": "bool", "f32": "float"}
+
+
+def expression(e: Expr, env: Env) -> str:
+    """C text of an index expression or a condition."""
+    return show(typed(substitute(e, env) if env else e))
+
+
+def typed(e: Expr) -> Expr:
+    """The expression with the casts and literals that C's types ask for.
+
+    Offsets are computed in 64 bits because a leading dimension is a ``size_t``. What is not covered by that is a
+    product of two sizes, and ``min``, which has no version for an int and a size_t.
+    """
+    if not isinstance(e, Bin):
+        return e
+    a, b = typed(e.a), typed(e.b)
+    if e.op in ("<", "==", "!="):
+        a, b = _float_literal(a, b), _float_literal(b, a)
+    elif e.op == "min" and is_wide(a) != is_wide(b):
+        a, b = (a, _cast(b)) if is_wide(a) else (_cast(a), b)
+    elif e.op == "*" and not is_wide(e) and _can_overflow(a, b):
+        a = _cast(a)
+    return e if a is e.a and b is e.b else Bin(e.op, a, b)
+
+
+def _can_overflow(a: Expr, b: Expr) -> bool:
+    """Whether a product passes an int. That of a block's number and a tile size does not: it is a row or a column."""
+    high_a, high_b = bounds(a)[1], bounds(b)[1]
+    if value_of(a) is not None or value_of(b) is not None:
+        return False
+    return high_a is None or high_b is None or high_a * high_b >= 1 << 31
+
+
+def _float_literal(e: Expr, other: Expr) -> Expr:
+    if isinstance(e, Const) and isinstance(other, Var) and other.dtype == "f32":
+        return Const(e.value, number(float(e.value)))
+    return e
+
+
+def _cast(e: Expr) -> Expr:
+    inner = show(e)
+    return Var(f"(size_t)({inner})" if isinstance(e, Bin) else f"(size_t){inner}", dtype="i64")
+
+
+def number(value: float) -> str:
+    """A float literal."""
+    if isnan(value):
+        return "__int_as_float(0x7fc00000)"
+    if isinf(value):
+        return f"__int_as_float({'0x7f800000' if value > 0 else '0xff800000'})"
+    return f"{value!r}f"
+
+
+def reference(ref: Ref, env: Env) -> str:
+    """``As[k][m]``, ``tileA[i]``, or a scalar's name."""
+    return ref.memory.name + "".join(f"[{expression(i, env)}]" for i in ref.index)
+
+
+def address(ref: Ref, env: Env) -> str:
+    """``&As[k][m]``; ``regM`` for the start of an array of one dimension."""
+    if len(ref.index) == 1 and expression(ref.index[0], env) == "0":
+        return ref.memory.name
+    return "&" + reference(ref, env)
+
+
+def access(ref: Ref, width: int, env: Env) -> str:
+    """``width`` consecutive elements as one value."""
+    return reference(ref, env) if width == 1 else f"as_float{width}({address(ref, env)})"
+
+
+def zeros(width: int) -> str:
+    return "0.0f" if width == 1 else f"float{width}{{{', '.join(['0.0f'] * width)}}}"
+
+
+def loaded(s: Load, env: Env) -> list[str]:
+    """The value that a load gives: one piece, or three that may go to lines of their own where it is guarded."""
+    what = access(s.src, s.width, env)
+    if s.guard is None:
+        return [what]
+    return [expression(s.guard, env), f"? {what}", f": {zeros(s.width)};"]
+
+
+def value(e: FExpr, env: Env, level: int = 0) -> str:
+    """C text of a floating-point expression. ``level`` is the binding strength of what surrounds it."""
+    match e:
+        case Read(ref):
+            return reference(ref, env)
+        case Scalar(name):
+            return name
+        case FConst(constant):
+            return number(constant)
+        case FBin("max", a, b):
+            return f"fmaxf({value(a, env)}, {value(b, env)})"
+        case FBin(op, a, b):
+            own = {"+": 1, "*": 2}[op]
+            # Not associative: the right operand keeps its parentheses.
+            text = f"{value(a, env, own)} {op} {value(b, env, own + 1)}"
+            return f"({text})" if own < level else text
+
+
+def dimensions(shape: tuple[Expr, ...]) -> str:
+    return "".join(f"[{show(d)}]" for d in shape)
+
+
+def declaration(array: Array, width: int) -> str:
+    """``alignas(16) float regM[TM]``; ``width`` is the widest access to it, in elements."""
+    align = max(array.align, 4 * width)
+    prefix = f"alignas({align}) " if align > 4 and array.shape else ""
+    return f"{prefix}{TYPES[array.dtype]} {array.name}{dimensions(array.shape or ())}"

@@ -1,0 +1,139 @@
+"""The kernel IR as text: one statement a line, for ``gemmgen compile --emit ir`` and ``str(ir)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from gemmgen.ir.expr import Expr, show, value_of
+from gemmgen.ir.nodes import (
+    Alloc,
+    Array,
+    Call,
+    Compute,
+    FBin,
+    FConst,
+    FExpr,
+    Fma,
+    For,
+    If,
+    KernelIR,
+    Let,
+    LetPointer,
+    Load,
+    Read,
+    Ref,
+    Roles,
+    Scalar,
+    Section,
+    Stmt,
+    Store,
+    Sync,
+)
+
+
+def print_kernel(ir: KernelIR) -> str:
+    """The whole kernel: resources and constants, then the program of one thread. Accesses are numbered as the
+    simulator and the counts number them."""
+    lines = [
+        f"kernel {ir.name} ({ir.variant.label}): {ir.threads} threads, {ir.shared_bytes} bytes of shared memory",
+        f"grid {', '.join(map(show, ir.grid))}",
+        *(f"const {c.name} = {c.text}" + (f" = {c.value}" if c.text != str(c.value) else "") for c in ir.constants),
+        *(f"assert {a.text}" for a in ir.assertions),
+        *(f"shared {_array(a)}" for a in ir.shared),
+        *_Printer().body(ir.body, 0),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class _Printer:
+    def __init__(self) -> None:
+        self.accesses = 0
+
+    def body(self, body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
+        for s in body:
+            yield from self.statement(s, depth)
+
+    def statement(self, s: Stmt, depth: int) -> Iterator[str]:
+        pad = "  " * depth
+        match s:
+            case Section(title, body, _):
+                yield f"{pad}section {title}"
+                yield from self.body(body, depth + 1)
+            case For(var, start, stop, step, body, unroll, _):
+                by = "" if value_of(step) == 1 else f" step {show(step)}"
+                how = "" if unroll is None else " unroll" if unroll is True else f" unroll {int(unroll)}"
+                yield f"{pad}for {var.name} in {show(start)}..{show(stop)}{by}{how}:"
+                yield from self.body(body, depth + 1)
+            case If(cond, then, orelse, _):
+                yield f"{pad}if {show(cond)}:"
+                yield from self.body(then, depth + 1)
+                if orelse:
+                    yield f"{pad}else:"
+                    yield from self.body(orelse, depth + 1)
+            case Roles(roles, _):
+                for role in roles:
+                    yield f"{pad}role {role.name}, warps {role.first}..{role.last}:"
+                    yield from self.body(role.body, depth + 1)
+            case _:
+                yield pad + self.simple(s)
+
+    def simple(self, s: Stmt) -> str:
+        """A statement without a body."""
+        match s:
+            case Let(var, expr, _):
+                return f"{var.name} = {show(expr)}"
+            case LetPointer(pointer, _):
+                return f"{pointer.name} = {pointer.base.name} + {show(pointer.offset)}"
+            case Alloc(array, init, _):
+                return f"register {_array(array)}" + ("" if init is None else f" = {init:g}")
+            case Load(dst, src, width, guard, _, _):
+                return f"load{self.number(src)} {_ref(dst)} <- {_ref(src)}{_how(width, guard)}"
+            case Store(dst, src, width, guard, _, _):
+                return f"store{self.number(dst)} {_ref(dst)} <- {_ref(src)}{_how(width, guard)}"
+            case Fma(acc, a, b, _):
+                return f"{_ref(acc)} += {_ref(a)} * {_ref(b)}"
+            case Compute(dst, expr, _):
+                return f"{_ref(dst)} = {_value(expr)}"
+            case Call(row, args, _):
+                return f"{row.name} {', '.join(_ref(a) if isinstance(a, Ref) else show(a) for a in args)}"
+            case Sync(number, hazard):
+                return f"sync {number}  # {hazard}"
+            case Section() | For() | If() | Roles():
+                raise TypeError(f"{type(s).__name__} has a body")
+            case _:
+                assert_never(s)
+
+    def number(self, memory: Ref) -> str:
+        if memory.array.space == "register":
+            return ""
+        self.accesses += 1
+        return f" #{self.accesses - 1}"
+
+
+def _how(width: int, guard: Expr | None) -> str:
+    wide = f", {width} elements" if width > 1 else ""
+    return wide + ("" if guard is None else f", where {show(guard)}")
+
+
+def _ref(ref: Ref) -> str:
+    return ref.memory.name + "".join(f"[{show(i)}]" for i in ref.index)
+
+
+def _array(a: Array) -> str:
+    shape = "".join(f"[{show(d)}]" for d in a.shape or ())
+    return f"{a.dtype} {a.name}{shape}" + (f" align {a.align}" if a.align > 4 else "")
+
+
+def _value(e: FExpr) -> str:
+    match e:
+        case Read(ref):
+            return _ref(ref)
+        case Scalar(name):
+            return name
+        case FConst(value):
+            return f"{value:g}"
+        case FBin("max", a, b):
+            return f"max({_value(a)}, {_value(b)})"
+        case FBin(op, a, b):
+            return f"({_value(a)} {op} {_value(b)})"

@@ -1,0 +1,189 @@
+// What CUDA builds in, for a host compiler: enough to build the text of a kernel as C++ and run it.
+//
+// The threads of a block are fibers of one OS thread, run in turn from barrier to barrier. So a missing barrier shows
+// (a thread runs ahead of those that it should have waited for), a barrier that some threads do not reach is
+// reported rather than hung on, and shared memory starts as NaN in every block. Misaligned accesses and indices past
+// a declared array call the handlers below, through -fsanitize=alignment,bounds.
+
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ucontext.h>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+// Memory of the block: one section a kernel, so that it can be found and filled. The dynamic form is declared
+// beside the kernel by the harness, which also spells `extern __shared__` as `extern __dynamic_shared__`.
+#define __shared__ static __attribute__((section(HOST_SECTION)))
+#define __dynamic_shared__
+// The keyword may not stand between `static` and a type; the attribute may.
+#define alignas(bytes) __attribute__((aligned(bytes)))
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __syncthreads() host::barrier(__LINE__)
+
+struct __attribute__((aligned(8))) float2 { float x, y; };
+struct __attribute__((aligned(16))) float4 { float x, y, z, w; };
+struct uint3 { unsigned int x, y, z; };
+
+static uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+inline int min(int a, int b) { return a < b ? a : b; }
+inline unsigned int min(unsigned int a, unsigned int b) { return a < b ? a : b; }
+inline unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b); }
+inline unsigned int min(unsigned int a, int b) { return min(a, (unsigned int)b); }
+inline size_t min(size_t a, size_t b) { return a < b ? a : b; }
+
+namespace host {
+
+constexpr size_t STACK = 64 * 1024;
+enum class State { ready, waiting, done };
+
+struct Fiber {
+    ucontext_t context;
+    State state;
+    int line;  // of the barrier it waits at
+};
+
+static ucontext_t scheduler;
+static std::vector<Fiber> fibers;
+static std::vector<char> stacks;
+static int current;
+static void (*entry)(void** arguments);
+static void** arguments;
+static char fault[256];
+
+// Gives up the kernel with a message. Does not return.
+[[noreturn]] inline void stop(const char* what, int line)
+{
+    snprintf(fault, sizeof fault, "line %d: %s (block %u, %u, thread %d)", line, what, blockIdx.x, blockIdx.y, current);
+    setcontext(&scheduler);
+    __builtin_unreachable();
+}
+
+inline void barrier(int line)
+{
+    fibers[current].state = State::waiting;
+    fibers[current].line = line;
+    swapcontext(&fibers[current].context, &scheduler);
+}
+
+inline void fiber_main()
+{
+    entry(arguments);
+    fibers[current].state = State::done;
+    setcontext(&scheduler);
+}
+
+inline void start(int thread)
+{
+    Fiber& fiber = fibers[thread];
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = &stacks[thread * STACK];
+    fiber.context.uc_stack.ss_size = STACK;
+    fiber.context.uc_link = nullptr;
+    fiber.state = State::ready;
+    makecontext(&fiber.context, fiber_main, 0);
+}
+
+// Every thread up to its next barrier or its end. False after a fault.
+inline bool turn(int threads, bool reverse)
+{
+    for (int at = 0; at < threads; ++at) {
+        current = reverse ? threads - 1 - at : at;
+        if (fibers[current].state != State::ready) continue;
+        threadIdx = {(unsigned int)current, 0, 0};
+        swapcontext(&scheduler, &fibers[current].context);
+        if (fault[0]) return false;
+    }
+    return true;
+}
+
+// Whether the block has finished; a fault where some threads wait and others never will.
+inline bool finished(int threads)
+{
+    int waiting = 0, other = -1;  // `other`: a thread that is not where thread 0 is
+    for (const Fiber& fiber : fibers) waiting += fiber.state == State::waiting;
+    for (int t = 0; t < threads; ++t)
+        if (fibers[t].state != fibers[0].state || (waiting && fibers[t].line != fibers[0].line)) other = t;
+    if (other >= 0) {
+        const Fiber& shown = fibers[fibers[0].state == State::waiting ? 0 : other];
+        int here = 0;
+        for (const Fiber& fiber : fibers) here += fiber.state == State::waiting && fiber.line == shown.line;
+        snprintf(fault, sizeof fault, "line %d: barrier not reached by all: %d of %d threads wait (block %u, %u)",
+                 shown.line, here, threads, blockIdx.x, blockIdx.y);
+        return true;
+    }
+    for (Fiber& fiber : fibers) fiber.state = State::ready;
+    return waiting == 0;
+}
+
+inline void run_block(int threads, bool reverse)
+{
+    for (int t = 0; t < threads; ++t) start(t);
+    while (turn(threads, reverse) && !finished(threads)) {
+    }
+}
+
+// Runs a whole grid. 0, or 1 with the fault in `message`.
+inline int launch(void (*kernel)(void**), const unsigned int* grid, int threads, void** given, bool reverse,
+                  char* shared_begin, char* shared_end, char* message, size_t capacity)
+{
+    entry = kernel;
+    arguments = given;
+    fault[0] = 0;
+    fibers.resize(threads);
+    stacks.resize(threads * STACK);
+    blockDim = {(unsigned int)threads, 1, 1};
+    gridDim = {grid[0], grid[1], grid[2]};
+    for (unsigned int z = 0; z < grid[2]; ++z)
+        for (unsigned int y = 0; y < grid[1]; ++y)
+            for (unsigned int x = 0; x < grid[0]; ++x) {
+                blockIdx = {x, y, z};
+                if (shared_begin) memset(shared_begin, 0xff, shared_end - shared_begin);  // every float a NaN
+                run_block(threads, reverse);
+                if (fault[0]) {
+                    snprintf(message, capacity, "%s", fault);
+                    return 1;
+                }
+            }
+    return 0;
+}
+
+// Calls a kernel with its arguments taken from an array of pointers to them.
+template <class... P, size_t... I>
+inline void call(void (*kernel)(P...), void** values, std::index_sequence<I...>)
+{
+    kernel(*static_cast<std::remove_reference_t<P>*>(values[I])...);
+}
+
+template <class... P>
+inline void call(void (*kernel)(P...), void** values)
+{
+    call(kernel, values, std::index_sequence_for<P...>{});
+}
+
+}  // namespace host
+
+// The run-time part of the checks that the compiler inserts: report and give up the kernel, not the process.
+struct SourceLocation { const char* file; uint32_t line, column; };
+
+extern "C" {
+__attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(SourceLocation* at, void*)
+{
+    host::stop("misaligned access", (int)at->line);
+}
+__attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds(SourceLocation* at, void*)
+{
+    host::stop("index out of bounds", (int)at->line);
+}
+}

@@ -1,0 +1,142 @@
+"""Builds the text of kernels with the host's C++ compiler and runs them on NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STUB = Path(__file__).with_name("cuda_stub.h")
+# Multiply-adds stay two roundings, so that results are those of NumPy bit for bit.
+FLAGS = [
+    *("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
+    "-fsanitize=alignment,bounds",
+    *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-sign-compare", "-Wno-unused-parameter"),
+]
+SIGNATURE = re.compile(r'extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\(([^)]*)\)\s*\{')
+CTYPES: dict[str, Any] = {"int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float}
+
+
+class HostFault(Exception):
+    """The kernel did what it must not: the line of its text, and what."""
+
+
+class BuildError(Exception):
+    """The compiler refused a text."""
+
+
+def missing() -> str | None:
+    """Why kernels cannot be built here; None if they can."""
+    if not sys.platform.startswith("linux"):
+        return "the stand-in for CUDA finds shared memory through ELF sections: Linux only"
+    if shutil.which("g++") is None:
+        return "no g++"
+    return None
+
+
+@dataclass(frozen=True)
+class HostModule:
+    """Built kernels, by the names that they were given to :func:`build` under."""
+
+    library: ctypes.CDLL
+    entries: dict[str, tuple[str, tuple[str, ...]]]
+
+    def run(
+        self, name: str, grid: Sequence[int], threads: int, args: Sequence[Any], *, reverse: bool = False
+    ) -> None:
+        """Runs a kernel; arrays (float32, or addresses) are changed in place. Raises HostFault.
+
+        ``reverse``: the threads of a block take turns from the last to the first.
+        """
+        entry, kinds = self.entries[name]
+        assert len(args) == len(kinds), f"{name} takes {len(kinds)} arguments"
+        values = [_argument(kind, value) for kind, value in zip(kinds, args, strict=True)]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
+        sizes = (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid)))
+        message = ctypes.create_string_buffer(256)
+        run = getattr(self.library, entry)
+        if run(sizes, threads, pointers, int(reverse), message, ctypes.c_size_t(256)):
+            raise HostFault(message.value.decode())
+
+
+def _argument(kind: str, value: Any) -> Any:
+    if not kind.endswith("*"):
+        return CTYPES[kind](value)
+    if isinstance(value, np.ndarray):
+        assert value.dtype == np.float32
+        value = value.ctypes.data
+    return ctypes.c_void_p(value)
+
+
+def build(texts: Sequence[tuple[str, str]], folder: Path | None = None) -> HostModule:
+    """Compiles kernels, given as (name, text), into one module. A module built before is found in ``folder``."""
+    folder = Path(tempfile.mkdtemp(prefix="host_cuda")) if folder is None else folder
+    source = '#include "cuda_stub.h"\n'
+    entries: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for at, (name, text) in enumerate(texts):
+        piece, kinds = _unit(at, name, text)
+        source += piece
+        entries[name] = (f"run_{at}", kinds)
+    key = hashlib.sha256("\0".join([source, STUB.read_text(), *FLAGS]).encode()).hexdigest()[:32]
+    library = folder / f"{key}.so"
+    if not library.exists():
+        _compile(source, library)
+    return HostModule(ctypes.CDLL(str(library)), entries)
+
+
+def _unit(at: int, name: str, text: str) -> tuple[str, tuple[str, ...]]:
+    """C++ of one kernel, in a namespace and a section of its own, with a function that runs it."""
+    found = SIGNATURE.search(text)
+    assert found, f"no kernel in {name}"
+    kernel, parameters = found.groups()
+    kinds = tuple(p.rsplit(" ", 1)[0].removeprefix("const ") for p in re.split(r",\s*", parameters.strip()))
+    dynamic = "extern __shared__" in text
+    body = text.replace("extern __shared__", "extern __dynamic_shared__")
+    section = f"shared_{at}"
+    storage = f'alignas(16) __attribute__((section("{section}"))) float dynamicShared[57 * 1024];' if dynamic else ""
+    return (
+        f"""
+#undef HOST_SECTION
+#define HOST_SECTION "{section}"
+extern "C" {{ extern char __start_{section}[] __attribute__((weak, visibility("hidden")));
+extern char __stop_{section}[] __attribute__((weak, visibility("hidden"))); }}
+namespace kernel_{at} {{
+{storage}
+#define {kernel} kernel_{at}_entry
+#line 1 "{name}.cu"
+{body}
+#undef {kernel}
+static void call(void** values) {{ host::call(kernel_{at}_entry, values); }}
+}}
+extern "C" int run_{at}(unsigned int* grid, int threads, void** values, int reverse, char* message, size_t capacity)
+{{
+    return host::launch(kernel_{at}::call, grid, threads, values, reverse, __start_{section}, __stop_{section}, message,
+                        capacity);
+}}
+""",
+        kinds,
+    )
+
+
+def _compile(source: str, library: Path) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        unit, made = Path(work, "kernels.cpp"), Path(work, "kernels.so")
+        unit.write_text(source)
+        command = ["g++", *FLAGS, f"-I{STUB.parent}", str(unit), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(f"{' '.join(command)}\n{done.stderr}")
+        library.parent.mkdir(parents=True, exist_ok=True)
+        partial = library.with_suffix(f".{Path(work).name}")
+        shutil.copyfile(made, partial)
+        partial.replace(library)

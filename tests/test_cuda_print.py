@@ -1,0 +1,296 @@
+"""The printer on small kernels built by hand: what it drops, breaks, casts, and keeps apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from host_cuda.samples import LDA, THREAD, A, C, K, M, N, kernel, tiled
+
+from gemmgen.cuda.emit import emit_cuda, emit_with_lines
+from gemmgen.cuda.layout import WIDTH, Line, arranged, sanitised
+from gemmgen.cuda.terms import expression, number
+from gemmgen.ir.expr import Const, Var, smaller
+from gemmgen.ir.nodes import (
+    Alloc,
+    Array,
+    Assertion,
+    Call,
+    Compute,
+    Constant,
+    FBin,
+    FConst,
+    Fma,
+    For,
+    If,
+    Let,
+    Load,
+    Read,
+    Ref,
+    Role,
+    Roles,
+    Scalar,
+    Stmt,
+    Store,
+    Sync,
+    edit,
+)
+from gemmgen.isa.table import Instruction
+from gemmgen.spec.model import Spec
+
+I = Var("i", 0, 3, uniform=True)  # noqa: E741
+
+
+def body_of(*statements: Stmt, **how: object) -> list[str]:
+    """The lines between the kernel's braces, without the outer indentation."""
+    text = emit_cuda(kernel(statements, **how))  # type: ignore[arg-type]
+    inside = text[text.index("ldc)\n{\n") + 7 : text.rindex("}")]
+    return [line[4:] for line in inside.splitlines()]
+
+
+def loop(stop: Const, *body: Stmt, unroll: bool | int | None = True, why: str = "") -> For:
+    return For(I, Const(0), stop, Const(1), body, unroll, why)
+
+
+def test_a_loop_that_runs_once_is_its_body() -> None:
+    acc = Array("acc", "register", shape=(Const(4),))
+    one = loop(Const(1, "TM"), Compute(Ref(acc, (I,)), FConst(1.0)))
+    assert body_of(Alloc(acc), one) == ["float acc[4];", "acc[0] = 1.0f;"]
+
+
+def test_a_loop_that_never_runs_is_left_out_and_its_accesses_keep_their_numbers() -> None:
+    x = Array("x", "register")
+    load = Load(Ref(x), Ref(A, (THREAD,)))
+    emitted = emit_with_lines(kernel((Alloc(x), loop(Const(0), load), load)))
+    assert set(emitted.lines) == {1}
+    assert emitted.text.splitlines()[emitted.lines[1] - 1] == "    x = A[threadIdx.x];"
+
+
+def test_names_may_be_declared_twice() -> None:
+    x = Array("x", "register")
+    again = Fma(Ref(x), Ref(x), Ref(x))
+    use = (Alloc(x), Load(Ref(x), Ref(A, (I,))), again, Store(Ref(C, (I,)), Ref(x)))
+    block = ["{", "    float x = A[0];", "    x += x * x;", "    C[0] = x;", "}"]
+    once = loop(Const(1), *use)
+    assert body_of(once, once) == 2 * block
+    at_0 = tuple(edit((once,), lambda s: s.body if isinstance(s, For) else (s,)))
+    assert [line.replace("[i]", "[0]") for line in body_of(*at_0, *at_0, Sync(0, "x"))] == [
+        *2 * block,
+        "__syncthreads();  // x",
+    ]
+
+
+def test_a_copy_is_one_statement_unless_its_registers_are_used_again() -> None:
+    x = Array("x", "register", shape=(Const(4),))
+    whole = Ref(x, (Const(0),))
+    copy = (Alloc(x), Load(whole, Ref(A, (THREAD * 4,)), 4), Store(Ref(C, (THREAD * 4,)), whole, 4))
+    emitted = emit_with_lines(kernel(copy))
+    lines = emitted.text.splitlines()
+    assert lines[emitted.lines[0] - 1] == "    as_float4(&C[threadIdx.x * 4]) = as_float4(&A[threadIdx.x * 4]);"
+    assert emitted.lines[0] == emitted.lines[1]
+    assert len(body_of(*copy, *copy)) == 2
+    long = Load(whole, Ref(A, (THREAD * LDA + smaller(THREAD, M - 1),)), 4, THREAD.lt(M))
+    emitted = emit_with_lines(kernel((copy[0], long, copy[2])))
+    lines = emitted.text.splitlines()
+    assert lines[emitted.lines[0] - 1] == "        ? as_float4(&A[threadIdx.x * lda + min(threadIdx.x, M - 1)])"
+    assert lines[emitted.lines[1] - 1] == "    as_float4(&C[threadIdx.x * 4]) = threadIdx.x < M"
+    assert len(body_of(*copy, Store(Ref(C, (THREAD,)), Ref(x, (Const(1),))))) == 4
+    assert len(body_of(copy[0], copy[1], Store(Ref(C, (THREAD * 4,)), whole, 2))) == 3
+
+
+def test_a_product_of_two_loads_is_one_statement_unless_they_are_used_again() -> None:
+    x, y, acc = (Array(name, "register") for name in ("x", "y", "acc"))
+    term = (
+        Alloc(x),
+        Load(Ref(x), Ref(A, (THREAD,))),
+        Alloc(y),
+        Load(Ref(y), Ref(C, (THREAD,))),
+        Fma(Ref(acc), Ref(x), Ref(y)),
+    )
+    assert body_of(Alloc(acc, 0.0), *term) == ["float acc = 0.0f;", "acc += A[threadIdx.x] * C[threadIdx.x];"]
+    assert len(body_of(*term, Fma(Ref(acc), Ref(x), Ref(acc)))) == 4
+
+
+def test_unroll_is_printed_as_asked() -> None:
+    acc = Array("acc", "register")
+    add = Fma(Ref(acc), Ref(acc), Ref(acc))
+    head = "for (int i = 0; i < 4; ++i) acc += acc * acc;"
+    for unroll, pragma in ((True, "#pragma unroll"), (2, "#pragma unroll 2"), (False, "#pragma unroll 1")):
+        assert body_of(loop(Const(4), add, unroll=unroll)) == [pragma, head]
+    assert body_of(loop(Const(4), add, unroll=None)) == [head]
+
+
+def test_vector_accesses_align_their_registers_and_name_only_the_helpers_used() -> None:
+    four = Array("four", "register", shape=(Const(8),))
+    load = Load(Ref(four, (Const(4),)), Ref(A, (THREAD * 4,)), 4)
+    text = emit_cuda(kernel((Alloc(four), load)))
+    assert "    alignas(16) float four[8];" in text
+    assert "    as_float4(&four[4]) = as_float4(&A[threadIdx.x * 4]);" in text
+    assert text.count("as_float4(float* p)") == text.count("as_float4(const float* p)") == 1
+    assert "as_float2" not in text
+    back = Store(Ref(C, (THREAD * 2,)), Ref(four, (Const(0),)), 2)
+    text = emit_cuda(kernel((Alloc(four), back)))
+    assert "    as_float2(&C[threadIdx.x * 2]) = as_float2(four);" in text
+    assert "as_float4" not in text and "const float* p" not in text
+    assert "as_float" not in emit_cuda(kernel(()))
+
+
+def test_guards_select_zero_or_skip_the_store_and_long_ones_are_broken() -> None:
+    x, inside = Array("x", "register", shape=(Const(4),)), THREAD.lt(M)
+    assert body_of(Store(Ref(C, (THREAD,)), Ref(x, (Const(0),)), guard=inside)) == [
+        "if (threadIdx.x < M) C[threadIdx.x] = x[0];"
+    ]
+    assert body_of(Load(Ref(x, (Const(1),)), Ref(A, (THREAD,)), guard=inside)) == [
+        "x[1] = threadIdx.x < M ? A[threadIdx.x] : 0.0f;"
+    ]
+    assert body_of(Load(Ref(x, (Const(0),)), Ref(A, (THREAD * LDA + smaller(THREAD, M - 1),)), 4, inside)) == [
+        "as_float4(x) = threadIdx.x < M",
+        "    ? as_float4(&A[threadIdx.x * lda + min(threadIdx.x, M - 1)])",
+        "    : float4{0.0f, 0.0f, 0.0f, 0.0f};",
+    ]
+
+
+def test_scalars_are_declared_where_they_get_their_value() -> None:
+    x = Array("x", "register")
+    double = Compute(Ref(x), FBin("*", Read(Ref(x)), FConst(2.0)))
+    assert body_of(Alloc(x), Compute(Ref(x), Scalar("alpha")), double) == ["float x = alpha;", "x *= 2.0f;"]
+    assert body_of(Alloc(x), Compute(Ref(x), Scalar("alpha"))) == ["const float x = alpha;"]
+    assert body_of(Alloc(x, 0.0), Compute(Ref(x), Scalar("alpha"))) == ["float x = 0.0f;", "x = alpha;"]
+
+
+def test_float_expressions_keep_the_order_of_rounding() -> None:
+    x = Array("x", "register")
+    a, b, c = (Scalar(name) for name in ("alpha", "beta", "alpha"))
+    assert body_of(Compute(Ref(x), FBin("+", a, FBin("+", b, c)))) == ["x = alpha + (beta + alpha);"]
+    assert body_of(Compute(Ref(x), FBin("+", FBin("+", a, b), c))) == ["x = alpha + beta + alpha;"]
+    assert body_of(Compute(Ref(x), FBin("*", FBin("+", a, b), c))) == ["x = (alpha + beta) * alpha;"]
+    assert body_of(Compute(Ref(x), FBin("max", FBin("+", a, b), FConst(0.0)))) == ["x = fmaxf(alpha + beta, 0.0f);"]
+
+
+def test_numbers_are_float_literals() -> None:
+    values = {0.0: "0.0f", 1.0: "1.0f", -2.5: "-2.5f", 1e-30: "1e-30f", 16777216.0: "16777216.0f"}
+    assert {v: number(v) for v in values} == values
+    assert number(float("inf")) == "__int_as_float(0x7f800000)"
+
+
+def test_g28_products_and_minima_are_computed_in_64_bits_where_they_can_pass_32() -> None:
+    row = Var("row", 0, 127)
+    assert expression(M * N, {}) == "(size_t)M * N"
+    assert expression((row + M) * N, {}) == "(size_t)(row + M) * N"
+    assert expression(row * LDA + K, {}) == "row * lda + K"
+    assert expression(row * 4, {}) == "row * 4"
+    assert expression(smaller(K, LDA), {}) == "min((size_t)K, lda)"
+    assert expression(smaller(LDA, row + K), {}) == "min(lda, (size_t)(row + K))"
+
+
+def test_conditions_on_beta_compare_with_a_float() -> None:
+    beta = Var("beta", dtype="f32", uniform=True)
+    assert body_of(If(beta.ne(0), (Sync(0, "x"),))) == ["if (beta != 0.0f) {", "    __syncthreads();  // x", "}"]
+
+
+def test_branches_and_roles() -> None:
+    x = Array("x", "register")
+    set_x = (Compute(Ref(x), FConst(1.0)),)
+    assert body_of(If(THREAD.lt(4), set_x, set_x, "why")) == [
+        "// why", "if (threadIdx.x < 4) {", "    x = 1.0f;", "} else {", "    x = 1.0f;", "}",
+    ]  # fmt: skip
+    roles = Roles((Role("load", 0, 0, set_x), Role("compute", 1, 4, set_x)))
+    assert body_of(roles) == [
+        "if (threadIdx.x < 32) {  // load: warps 0 to 0", "    x = 1.0f;",
+        "} else {  // compute: warps 1 to 4", "    x = 1.0f;", "}",
+    ]  # fmt: skip
+
+
+def test_a_hardware_operation_brings_its_helper_once() -> None:
+    row = Instruction("pause", "__device__ void pause(float* p, int n) { __nanosleep(n); }")
+    tile = Array("As", "shared", shape=(Const(4), Const(8)))
+    call = Call(row, (Ref(tile, (Const(1), THREAD)), Const(7)))
+    text = emit_cuda(kernel((call, call), shared=(tile,)))
+    assert text.count(row.helper) == 1
+    assert text.count("    pause(&As[1][threadIdx.x], 7);") == 2
+
+
+def test_shared_memory_above_48_kb_is_dynamic_and_aligned_tiles_come_first() -> None:
+    odd = Array("As", "shared", shape=(Const(3, "BM"), Const(5, "BK")))
+    even = Array("Bs", "shared", shape=(Const(128, "BK"), Const(128, "BN")), align=16)
+    text = emit_cuda(kernel((), shared=(odd, even)))
+    assert "    extern __shared__ __align__(16) float dynamicShared[];\n" in text
+    assert "    float (*Bs)[BN] = reinterpret_cast<float (*)[BN]>(dynamicShared);\n" in text
+    assert "    float (*As)[BK] = reinterpret_cast<float (*)[BK]>(dynamicShared + BK * BN);\n" in text
+    assert "    __shared__ float As[BM][BK];\n" in emit_cuda(kernel((), shared=(odd,)))
+
+
+def test_comments_stand_in_one_column_or_above() -> None:
+    lines = [Line(0, "int a;", "first"), Line(0, "float bb;", "second"), Line(0, "x" * 100, "a comment without room")]
+    assert [p.text for p in arranged(lines)] == [
+        "int a;     // first",
+        "float bb;  // second",
+        "// a comment without room",
+        "x" * 100,
+    ]
+    lines = [Line(0, "int a;", "first"), Line(0, "y" * 90, "second"), Line(0, "int bb;", "third " * 8)]
+    assert [p.text.index("//") for p in arranged(lines)] == [9, 92, 9]
+    long = [p.text for p in arranged([Line(1, "", "word " * 60)])]
+    assert len(long) > 1 and all(len(t) <= WIDTH and t.startswith("    // word") for t in long)
+
+
+def test_constants_and_assertions() -> None:
+    ir = kernel((), constants=(Constant("BM", 8, "8", "rows"), Constant("THREADS", 32, "4 * BM", "threads")))
+    ir = replace(ir, assertions=(Assertion("BM % 4 == 0", 'rows in "fours"'),), min_blocks=2)
+    text = emit_cuda(ir)
+    assert "constexpr int BM = 8;            // rows\nconstexpr int THREADS = 4 * BM;  // threads\n" in text
+    assert 'static_assert(BM % 4 == 0, "rows in \\"fours\\"");' in text
+    assert "__launch_bounds__(THREADS, 2)\nsample(int M" in text
+
+
+def test_constants_that_nothing_refers_to_are_left_out() -> None:
+    one = Constant("STRIDE", 1, "BM / 8", "rows of one pass")
+    constants = (Constant("BM", 8, "8", "rows"), one, Constant("BN", 8, "8", "columns"))
+    assert "constexpr" not in emit_cuda(kernel((), constants=constants))
+    acc = Array("acc", "register")
+    steps = For(I, Const(0), Const(4), one.expr, (Fma(Ref(acc), Ref(acc), Ref(acc)),))
+    text = emit_cuda(kernel((steps,), constants=constants))
+    assert "constexpr int BM = 8;           // rows\nconstexpr int STRIDE = BM / 8;  // rows of one pass\n\n" in text
+    assert "for (int i = 0; i < 4; i += STRIDE) acc" in text
+
+
+HOSTILE = ["tile A\\", "tile A\\ \t", "a */ b", "/* a", "what??/", "x\rint y;", "x\u2028y", "\u202e"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_s1_text_of_a_spec_stays_in_its_comment(text: str) -> None:
+    safe = sanitised(text)
+    assert not safe.endswith("\\") and "*/" not in safe and "/*" not in safe and "??" not in safe
+    assert safe.isprintable() and len(safe.splitlines()) <= 1
+    spec = Spec(name="sample", block=(8, 8, 4), comment=text)
+    plain = emit_cuda(kernel((), spec=replace(spec, comment="")))
+    written = emit_cuda(kernel((), spec=spec, summary=f"About {text}"))
+    long = emit_cuda(kernel((), spec=spec, summary="word\\ " * 60))
+    assert all(not line.endswith("\\") for line in long.split("\n"))
+    code = [line for line in written.split("\n") if not line.startswith("//")]
+    assert code == [line for line in plain.split("\n") if not line.startswith("//")]
+
+
+def test_s1_greek_letters_are_kept() -> None:
+    assert sanitised("μ = αβ  # 日本") == "μ = αβ  # 日本"
+
+
+def test_lines_of_accesses() -> None:
+    emitted = emit_with_lines(tiled())
+    lines = emitted.text.splitlines()
+    assert sorted(emitted.lines) == list(range(8))
+    shown = [lines[emitted.lines[k] - 1].strip() for k in range(8)]
+    assert shown[0] == shown[1] and shown[0].startswith("As[row][col] = k0 + col < K ? tileA[")
+    assert shown[2] == shown[3] and shown[2].startswith("Bs[row][col] = k0 + row < K ? B[")
+    assert shown[4] == shown[5] == "for (int k = 0; k < BK; ++k) acc += As[row][k] * Bs[k][col];"
+    assert shown[6].startswith("const float old = C[")
+    assert shown[7] == "C[(blockIdx.y * 8 + row) * ldc + blockIdx.x * BN + col] = out;"
+    assert lines[emitted.lines[7] - 2].strip() == "if (blockIdx.y * 8 + row < M && blockIdx.x * BN + col < N)"
+
+
+def test_a_let_takes_the_type_of_its_variable() -> None:
+    wide = Var("offset", dtype="i64")
+    assert body_of(Let(Var("row"), THREAD // 4, "why"), Let(wide, THREAD * LDA)) == [
+        "const int row = threadIdx.x / 4;  // why",
+        "const size_t offset = threadIdx.x * lda;",
+    ]
