@@ -1,0 +1,50 @@
+"""The command line, ``gemmgen``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from gemmgen.cli.exits import FAILED, OK, USAGE, message_of, status_of
+
+
+def main() -> None:
+    """The console script: runs the command of sys.argv and exits with its status."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line (without the program's name) and return its exit status.
+
+    0 fine; 1 a wrong result, a failed run or something missing; 2 a mistake in the spec or the command line; 130
+    interrupted. Errors that a person can cause are printed on stderr, never raised.
+    """
+    from gemmgen.cli.app import app
+
+    try:
+        status = app(list(arguments), prog_name="gemmgen", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else OK
+    except BrokenPipeError:
+        # The reader of stdout has left (``gemmgen ... | head``); keep Python from saying so again as it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except BaseException as error:
+        return report(error)
+
+
+def report(error: BaseException) -> int:
+    """Print an error and return its status; raise it again where it is a bug."""
+    status = status_of(error)
+    if status is not None:
+        print(message_of(error), file=sys.stderr)
+        return status
+    show, code = getattr(error, "format_message", None), getattr(error, "exit_code", None)
+    if show is None or not isinstance(code, int):
+        raise error
+    command = getattr(getattr(error, "ctx", None), "command_path", "gemmgen")
+    text = show()
+    if text:
+        print(f"error: {text.rstrip('.')}; `{command} --help` explains the command", file=sys.stderr)
+    return USAGE if code else OK

@@ -1,0 +1,60 @@
+"""The commands, put together. Each is a small module; what it needs is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gemmgen.cli.bench import bench
+from gemmgen.cli.check import check
+from gemmgen.cli.compile import compile_specs
+from gemmgen.cli.ladder import ladder
+from gemmgen.cli.run import run
+
+HELP = """A compiler for tiled matrix multiplication on NVIDIA GPUs.
+
+A spec of about ten lines says how the work is tiled and which optimisations are on. gemmgen turns it into CUDA that
+a person can read, compiles and runs it (on a GPU, or in a simulator where there is none), and checks the result.
+
+Start with:  gemmgen run warptile
+"""
+
+EPILOG = "Exit status: 0 fine; 1 a wrong result, a failed run or something missing; 2 a mistake in a spec or on the \
+command line; 130 interrupted."
+
+app = typer.Typer(
+    name="gemmgen",
+    help=HELP,
+    epilog=EPILOG,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        from gemmgen.version import __version__
+
+        typer.echo(f"gemmgen {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("compile")(compile_specs)
+app.command("check")(check)
+app.command("run")(run)
+app.command("bench")(bench)
+app.command("ladder")(ladder)

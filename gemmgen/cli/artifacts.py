@@ -1,0 +1,223 @@
+"""What ``compile`` and ``run`` make of specs: texts, compiled kernels, files, and the table of resources."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
+
+from gemmgen.cli import exits, output
+from gemmgen.cli.options import Emit, find_spec
+from gemmgen.diagnostics import CompileError, SpecError
+
+if TYPE_CHECKING:
+    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.runtime.nvrtc import Compiled
+    from gemmgen.spec.model import Spec
+
+WRITTEN = ("exact", "guarded")
+"""The variants that ``compile`` writes: the text to study, and the same with its edges guarded."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One CUDA text: a spec in one variant, and the architecture to compile it for. ``stem`` names its files."""
+
+    spec: Spec
+    ir: KernelIR
+    source: str
+    arch: str
+
+    @property
+    def stem(self) -> str:
+        label = self.ir.variant.label
+        return self.spec.name if label == "exact" else f"{self.spec.name}_{label}"
+
+
+def load_specs(arguments: Sequence[str]) -> list[Spec]:
+    """The specs of a command line. Raises SpecError with the mistakes of the first that has any, after the mistakes of
+    all the others have been printed, UsageError for a missing file or two specs of one name."""
+    import gemmgen
+
+    paths = [find_spec(argument) for argument in arguments]
+    specs: list[Spec] = []
+    errors: list[SpecError] = []
+    for path in paths:
+        try:
+            specs.append(gemmgen.load(path))
+        except SpecError as error:
+            errors.append(error)
+    if errors:
+        for other in errors[1:]:
+            output.say(exits.message_of(other))
+        raise errors[0]
+    return specs
+
+
+def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRITTEN) -> list[Text]:
+    """The CUDA of each spec in each variant, for ``arch``, or what the spec says, or this machine's.
+
+    Raises UsageError where two would be one file.
+    """
+    import gemmgen
+    from gemmgen.cuda.emit import emit_cuda
+
+    made: dict[str, Text] = {}
+    for spec in specs:
+        for note in spec.notes:
+            output.say(f"{spec.filename}: note: {note}")
+        for variant in variants:
+            ir = gemmgen.lower(spec, variant)
+            text = Text(spec, ir, emit_cuda(ir), arch or spec.arch or default_arch())
+            if text.stem in made:
+                other = made[text.stem].spec.filename
+                raise exits.UsageError(
+                    f"{other} and {spec.filename} would both be {text.stem}.cu; give one kernel another name"
+                )
+            made[text.stem] = text
+    return list(made.values())
+
+
+@functools.cache
+def default_arch() -> str:
+    """This machine's GPU's architecture, or sm_90 where there is none."""
+    from gemmgen.runtime.device import current
+    from gemmgen.runtime.target import DEFAULT_ARCH
+
+    device = current()
+    return DEFAULT_ARCH if device is None else device.arch
+
+
+def compile_all(wanted: Sequence[Text]) -> list[Compiled]:
+    """A cubin of each text, two at a time.
+
+    Raises NvrtcMissing, CompileError where NVRTC refuses one, UsageError where it does not know the architecture.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from gemmgen.runtime.nvrtc import NvrtcMissing, compile_cubin
+
+    def one(text: Text) -> Compiled:
+        return compile_cubin(text.source, text.arch, name=text.spec.name, filename=f"{text.stem}.cu")
+
+    try:
+        with output.progress(f"compiling {', '.join(text.stem for text in wanted)}"), ThreadPoolExecutor(2) as pool:
+            return list(pool.map(one, wanted))
+    except NvrtcMissing:
+        raise
+    except CompileError as error:
+        refuse_unknown(wanted, error)
+        raise
+
+
+def refuse_unknown(wanted: Sequence[Text], error: CompileError) -> None:
+    """Raise UsageError where ``error`` came of an architecture that this NVRTC does not know."""
+    from gemmgen.runtime.nvrtc import supported_archs, version
+
+    known = supported_archs()
+    for arch in {text.arch for text in wanted}:
+        if int(arch.removeprefix("sm_").rstrip("af")) not in known:
+            names = ", ".join(f"sm_{number}" for number in known)
+            release = ".".join(map(str, version()))
+            raise exits.UsageError(f"NVRTC {release} does not compile for {arch}; it does for {names}") from error
+
+
+def rendered(wanted: Sequence[Text], emit: Emit) -> Iterator[tuple[Text, bytes]]:
+    """Each text in the form asked for. Raises CompileError where that form cannot be made here."""
+    match emit:
+        case Emit.tile:
+            from gemmgen.tile import build, print_tile
+
+            yield from ((text, print_tile(build(text.spec, text.ir.variant)).encode()) for text in wanted)
+        case Emit.ir:
+            yield from ((text, f"{str(text.ir).rstrip()}\n".encode()) for text in wanted)
+        case Emit.cuda:
+            yield from ((text, text.source.encode()) for text in wanted)
+        case Emit.ptx:
+            yield from ((text, ptx(text).encode()) for text in wanted)
+        case Emit.cubin | Emit.sass:
+            from gemmgen.runtime.sass import disassemble
+
+            for text, compiled in zip(wanted, compile_all(wanted), strict=True):
+                yield text, compiled.cubin if emit is Emit.cubin else disassemble(compiled.cubin).encode()
+        case _:
+            assert_never(emit)
+
+
+def ptx(text: Text) -> str:
+    from gemmgen.runtime.nvrtc import NvrtcMissing, compile_ptx
+
+    try:
+        return compile_ptx(text.source, text.arch, name=text.spec.name, filename=f"{text.stem}.cu")
+    except NvrtcMissing:
+        raise
+    except CompileError as error:
+        refuse_unknown([text], error)
+        raise
+
+
+SUFFIX: Mapping[Emit, str] = {
+    Emit.tile: ".tile", Emit.ir: ".ir", Emit.cuda: ".cu", Emit.ptx: ".ptx", Emit.cubin: ".cubin", Emit.sass: ".sass",
+}  # fmt: skip
+
+
+def write(made: Sequence[tuple[Text, bytes]], folder: Path, emit: Emit) -> list[Path]:
+    """Write each form into the folder, whole or not at all, and say so. Raises OSError."""
+    paths = []
+    for text, data in made:
+        path = folder / f"{text.stem}{SUFFIX[emit]}"
+        output.write_file(path, data)
+        output.say(f"wrote {path}")
+        paths.append(path)
+    return paths
+
+
+@dataclass(frozen=True)
+class Resources:
+    """A row of the table of resources. ``shared_bytes`` static and dynamic; ``blocks_per_sm`` and what limits it are
+    None for an architecture whose limits are not known."""
+
+    kernel: str
+    variant: str
+    arch: str
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    threads: int
+    blocks_per_sm: int | None
+    limiter: str | None
+
+
+HEADERS = ("kernel", "variant", "registers", "spilled bytes", "shared bytes", "threads", "blocks an SM", "limited by")
+
+
+def resources_of(text: Text, compiled: Compiled) -> Resources:
+    from gemmgen.analysis.occupancy import occupancy_of
+    from gemmgen.diagnostics import ArgumentError
+    from gemmgen.target import limits
+
+    found, ir = compiled.resources, text.ir
+    blocks: int | None = None
+    limiter: str | None = None
+    try:
+        fit = occupancy_of(limits(text.arch), ir.threads, found.registers, ir.shared_bytes)
+        blocks, limiter = fit.blocks_per_sm, fit.limiter
+    except ArgumentError:
+        pass  # an architecture that NVRTC knows and the table of limits does not
+    return Resources(
+        text.spec.name, ir.variant.label, text.arch, found.registers, found.spill_bytes, ir.shared_bytes, ir.threads,
+        blocks, limiter,
+    )  # fmt: skip
+
+
+def resource_table(rows: Sequence[Resources]) -> str:
+    from gemmgen.report.table import format_table
+
+    body: list[list[Any]] = [
+        [r.kernel, r.variant, r.registers, r.spill_bytes, r.shared_bytes, r.threads, r.blocks_per_sm, r.limiter]
+        for r in rows
+    ]
+    archs = ", ".join(sorted({r.arch for r in rows}))
+    return f"{format_table(HEADERS, body)}\ncompiled for {archs}"

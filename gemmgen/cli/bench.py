@@ -1,0 +1,91 @@
+"""``gemmgen bench``: how fast kernels are on the GPU, or gemmgen itself on the CPU."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli.options import Json, Size, Sizes, parse_sizes
+from gemmgen.cli.timing import Baseline, compare
+from gemmgen.diagnostics import LaunchError
+
+DEFAULT_SIZES = Sizes([Size(4096, 4096, 4096)])
+
+
+def bench(
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SPEC", help="Spec files, or names of the ladder's specs.", show_default=False),
+    ] = None,
+    sizes: Annotated[
+        Sizes | None,
+        typer.Option(
+            "--sizes",
+            metavar="SIZE,...",
+            parser=parse_sizes,
+            help="Sizes, separated by commas: 1024,2048,4096x64x4096; default: 4096.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Baseline,
+        typer.Option("--baseline", help="cublas in the same run, or none; auto: cuBLAS where it is installed."),
+    ] = Baseline.auto,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Keep to one set of operands, so that the L2 cache is warm.")
+    ] = False,
+    host: Annotated[
+        bool, typer.Option("--host", help="Measure gemmgen itself on the CPU: simulator, text, whole process.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Time kernels on the GPU, beside cuBLAS in the same run.
+
+    Every result is verified before it is timed. Launches are replayed as CUDA graphs after a warm-up, the sides take
+    turns, and operands are rotated beyond the L2 cache. Examples:
+
+      gemmgen bench warptile --sizes 2048,4096,8192
+
+      gemmgen bench specs/vectorized.gemm specs/warptile.gemm --json
+
+      gemmgen bench --host
+    """
+    if host:
+        if specs:
+            raise exits.UsageError("--host measures gemmgen itself and takes no specs")
+        return bench_host(json)
+    if not specs:
+        raise exits.UsageError("name the specs to time, or --host; `gemmgen bench --help` explains the command")
+    return bench_gpu(specs, sizes or DEFAULT_SIZES, baseline, warm=warm, json=json)
+
+
+def bench_gpu(arguments: list[str], sizes: Sizes, baseline: Baseline, *, warm: bool, json: bool) -> int:
+    from gemmgen.cli.machine import machine
+    from gemmgen.report.bench import comparison_table
+    from gemmgen.runtime.device import current, why_none
+
+    specs = artifacts.load_specs(arguments)
+    gpu = current()
+    if gpu is None:
+        raise LaunchError(f"bench times kernels on a GPU: {why_none()}; `gemmgen ladder` counts in the simulator")
+    done = []
+    for size in sizes:
+        with output.progress(f"{size}: compiling") as shown:
+            done.append(compare(specs, size, warm=warm, progress=shown.update, baseline=baseline))
+        if not json:
+            output.result(f"{size} on {gpu.name}\n\n{comparison_table(done[-1])}\n")
+    if json:
+        output.print_json({**machine(), "results": [comparison.to_dict() for comparison in done]})
+    return exits.OK
+
+
+def bench_host(json: bool) -> int:
+    from gemmgen.cli.host import host_json, host_table, measure_host
+
+    rows = measure_host()
+    if json:
+        output.print_json(host_json(rows))
+    else:
+        output.result(host_table(rows))
+    return exits.OK

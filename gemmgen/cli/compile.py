@@ -1,0 +1,112 @@
+"""``gemmgen compile``: specs to CUDA, and what it takes of a GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli.artifacts import Text
+from gemmgen.cli.options import Arch, Emit, Json, Specs, VariantName
+
+STDOUT = "-"
+DEFAULT_FOLDER = "generated"
+PRINTED_BY_DEFAULT = (Emit.tile, Emit.ir, Emit.ptx, Emit.sass)
+
+OutputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR|-",
+        help="Directory for the files (default: generated), or - for stdout. Forms that are text other than CUDA go to "
+        "stdout unless a directory is given.",
+    ),
+]
+
+
+def compile_specs(
+    specs: Specs,
+    output_to: OutputOption = None,
+    arch: Arch = None,
+    emit: Annotated[
+        Emit,
+        typer.Option(
+            "--emit",
+            help="tile: the decisions, one screen. ir: the program of one thread. cuda: CUDA C++. "
+            "ptx, cubin, sass: what the compiler makes of it.",
+        ),
+    ] = Emit.cuda,
+    variant: Annotated[
+        VariantName | None,
+        typer.Option("--variant", help="One variant only; default: exact and guarded, on stdout exact."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Turn specs into CUDA C++ and show what the kernels take of a GPU.
+
+    Writes NAME.cu, for sizes that the tiles divide, and NAME_guarded.cu, for any size, and prints the registers,
+    spills, shared memory, threads and blocks an SM of each. No GPU is needed. Examples:
+
+      gemmgen compile specs/warptile.gemm
+
+      gemmgen compile specs/warptile.gemm --emit tile
+
+      gemmgen compile specs/*.gemm -o /tmp/cuda --arch sm_80
+    """
+    if output_to is None and emit in PRINTED_BY_DEFAULT:
+        output_to = STDOUT
+    if output_to == STDOUT and json:
+        raise exits.UsageError("stdout takes the text or the JSON, not both; name a directory with -o")
+    printed = output_to == STDOUT
+    names = [variant.value] if variant else list(artifacts.WRITTEN[:1] if printed else artifacts.WRITTEN)
+    wanted = artifacts.texts(artifacts.load_specs(specs), arch, names)
+    made = list(artifacts.rendered(wanted, emit))
+    files: list[Path] = []
+    if printed:
+        for _, data in made:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+    else:
+        files = artifacts.write(made, Path(output_to or DEFAULT_FOLDER), emit)
+    if emit is Emit.cuda:
+        show_resources(wanted, files, json=json, quiet=printed)
+    elif json:
+        output.print_json([described(text, path) for text, path in zip(wanted, files, strict=True)])
+    return exits.OK
+
+
+def show_resources(wanted: Sequence[Text], files: Sequence[Path], *, json: bool, quiet: bool) -> None:
+    """Print the table of resources (on stderr with ``quiet``, as stdout holds the text), or why there is none.
+
+    Raises CompileError where NVRTC refuses a text.
+    """
+    rows, why = measured(wanted)
+    if json:
+        found = [asdict(row) for row in rows] or [{"registers": None, "why": why}] * len(wanted)
+        output.print_json([described(t, p) | row for t, p, row in zip(wanted, files, found, strict=True)])
+    elif rows:
+        show = output.say if quiet else output.result
+        show(artifacts.resource_table(rows))
+    if why:
+        output.say(f"no table of resources: {why}")
+
+
+def measured(wanted: Sequence[Text]) -> tuple[list[artifacts.Resources], str]:
+    """The rows of the table of resources; none, and the reason, where NVRTC cannot be had."""
+    from gemmgen.runtime.nvrtc import NvrtcMissing
+
+    try:
+        compiled = artifacts.compile_all(wanted)
+    except NvrtcMissing as missing:
+        return [], str(missing)
+    return [artifacts.resources_of(text, done) for text, done in zip(wanted, compiled, strict=True)], ""
+
+
+def described(text: Text, path: Path) -> dict[str, Any]:
+    return {"kernel": text.spec.name, "variant": text.ir.variant.label, "file": str(path)}

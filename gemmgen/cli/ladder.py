@@ -1,0 +1,103 @@
+"""``gemmgen ladder``: the whole ladder on this machine, one line a rung."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gemmgen.cli import exits, output
+from gemmgen.cli.options import Json, Size, parse_size
+from gemmgen.diagnostics import SimulationFault
+
+if TYPE_CHECKING:
+    from gemmgen.report.ladder import LadderResult, Rung, RungResult
+
+ON_GPU = Size(4096, 4096, 4096)
+SIMULATED = Size(256, 256, 256)
+
+
+def ladder(
+    size: Annotated[
+        Size | None,
+        typer.Option(
+            "--size",
+            metavar="MxNxK",
+            parser=parse_size,
+            help=f"Size of the product; default: {ON_GPU} on a GPU, {SIMULATED} simulated.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Run every rung of the ladder and show what each repairs.
+
+    On a GPU: time, GFLOP/s and share of cuBLAS, in one run, every result verified before it is timed. With no GPU the
+    rungs run in the simulator, and the table has counts in place of times. Examples:
+
+      gemmgen ladder
+
+      gemmgen ladder --size 8192 --json
+    """
+    from gemmgen.report.ladder import ladder_table
+    from gemmgen.runtime.device import current, why_none
+
+    gpu = current()
+    result = counted_ladder(size or SIMULATED) if gpu is None else timed_ladder(size or ON_GPU)
+    wrong = [line.rung.spec for line in result.rungs if not line.verified]
+    if json:
+        output.print_json(result.to_dict())
+    else:
+        where = gpu.name if gpu else f"the simulator, as {why_none()}: counts, not times"
+        output.result(f"{Size(*result.size)} on {where}\n\n{ladder_table(result)}")
+    if wrong:
+        output.say(f"error: wrong results: {', '.join(wrong)}")
+    return exits.FAILED if wrong else exits.OK
+
+
+def counted_ladder(size: Size) -> LadderResult:
+    """The ladder in the simulator. Raises SimulationFault where a kernel does something illegal."""
+    import numpy as np
+
+    from gemmgen.cli.machine import machine
+    from gemmgen.report.ladder import RUNGS, LadderResult
+
+    random = np.random.default_rng(0)
+    a = random.standard_normal((size.m, size.k), dtype=np.float32)
+    b = random.standard_normal((size.k, size.n), dtype=np.float32)
+    lines: list[RungResult] = []
+    with output.progress(f"simulating the ladder at {size}") as shown:
+        for rung in RUNGS:
+            shown.update(f"simulating {rung.spec} at {size}")
+            lines.append(counted(rung, a, b))
+    return LadderResult(size, machine(), lines)
+
+
+def counted(rung: Rung, a: object, b: object) -> RungResult:
+    import gemmgen
+    from gemmgen.report.ladder import Counted, RungResult
+    from gemmgen.spec.ladder import ladder_path
+
+    spec = gemmgen.load(ladder_path(rung.spec))
+    done = gemmgen.simulate(spec, a, b)
+    if done.faults:
+        raise SimulationFault(done.faults)
+    verified = gemmgen.verify(done.C, a, b, spec=spec).ok
+    return RungResult(rung, verified, counted=Counted.of(done.counters))
+
+
+def timed_ladder(size: Size) -> LadderResult:
+    """The ladder on the GPU, with cuBLAS in the same run. Raises WrongResult where a rung is wrong."""
+    import gemmgen
+    from gemmgen.cli.machine import machine
+    from gemmgen.cli.timing import compare
+    from gemmgen.report.ladder import RUNGS, LadderResult, RungResult
+    from gemmgen.spec.ladder import ladder_path
+
+    specs = [gemmgen.load(ladder_path(rung.spec)) for rung in RUNGS]
+    with output.progress(f"compiling the ladder for {size}") as shown:
+        done = compare(specs, size, warm=False, progress=shown.update)
+    lines = [
+        RungResult(rung, checked.ok, timed=timing)
+        for rung, timing, checked in zip(RUNGS, done.kernels, done.bench.checks, strict=False)
+    ]
+    return LadderResult(size, machine(), lines, done)

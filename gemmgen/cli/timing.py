@@ -1,0 +1,74 @@
+"""Kernels of specs timed beside one another, and beside cuBLAS where it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from gemmgen.cli import output
+from gemmgen.cli.options import Size
+
+if TYPE_CHECKING:
+    from gemmgen.report.bench import Comparison
+    from gemmgen.runtime.timing import Side
+    from gemmgen.spec.model import Spec
+
+
+class Baseline(StrEnum):
+    """What to compare with: ``auto`` is cuBLAS where a package that gives it is installed."""
+
+    auto = "auto"
+    cublas = "cublas"
+    none = "none"
+
+
+def compare(
+    specs: Sequence[Spec],
+    size: Size,
+    *,
+    warm: bool,
+    progress: Callable[[str], None],
+    baseline: Baseline = Baseline.auto,
+) -> Comparison:
+    """Check and time the kernels of specs at one size on the GPU, the baseline in the same run.
+
+    Raises LaunchError where there is no GPU, WrongResult where a kernel is wrong, BaselineError where the baseline
+    fails: then there is no comparison.
+    """
+    import gemmgen
+    from gemmgen.report.bench import Comparison
+    from gemmgen.runtime.baseline import Cublas
+    from gemmgen.runtime.device import required
+    from gemmgen.runtime.timing import KernelSide, bench
+
+    device = required()
+    cublas = Cublas(device) if wants_cublas(baseline) else None
+    try:
+        sides: list[Side] = []
+        for spec in specs:
+            progress(f"compiling {spec.name}")
+            sides.append(KernelSide(spec.name, gemmgen.compile(spec, "cuda")))
+        if cublas is not None:
+            sides.append(cublas)
+        done = bench(sides, size, warm=warm, progress=lambda doing: progress(f"{size}: {doing}"))
+        return Comparison(done, cublas.description if cublas else None)
+    finally:
+        if cublas is not None:
+            cublas.close()
+
+
+def wants_cublas(baseline: Baseline) -> bool:
+    """Whether to compare with cuBLAS; says so where it is only for want of a package that it is not."""
+    match baseline:
+        case Baseline.cublas:
+            return True
+        case Baseline.none:
+            return False
+        case Baseline.auto:
+            from importlib.util import find_spec
+
+            there = any(find_spec(package) is not None for package in ("nvmath", "cupy"))
+            if not there:
+                output.say("no comparison with cuBLAS: pip install 'gemmgen[bench]' brings it")
+            return there

@@ -1,0 +1,93 @@
+"""Times of kernels beside each other, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.report.table import duration, format_table
+
+if TYPE_CHECKING:
+    from gemmgen.runtime.timing import Bench, Timing
+
+HEADERS = ("kernel", "time", "spread", "GFLOP/s", "of baseline")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One run at one size: kernels in order, and the baseline, if there was one, last. ``baseline`` is what it is in
+    words; None where nothing was compared with."""
+
+    bench: Bench
+    baseline: str | None = None
+
+    @property
+    def kernels(self) -> Sequence[Timing]:
+        return self.bench.timings[:-1] if self.baseline else self.bench.timings
+
+    @property
+    def base(self) -> Timing | None:
+        return self.bench.timings[-1] if self.baseline else None
+
+    def percent(self, timing: Timing) -> float | None:
+        """Speed as a percentage of the baseline's in the same run; None where there is none."""
+        return 100 * self.base.median_s / timing.median_s if self.base else None
+
+    def timing_dict(self, timing: Timing) -> dict[str, Any]:
+        rates = {"gflops": timing.gflops(*self.bench.size), "percent_of_baseline": self.percent(timing)}
+        return {**asdict(timing), "spread": timing.spread, **rates}
+
+    def method_dict(self) -> dict[str, Any]:
+        """How it was measured."""
+        b = self.bench
+        return {
+            "method": b.method,
+            "warm": b.warm,
+            "buffers": b.buffers,
+            "rotated_bytes": b.rotated_bytes,
+            "alpha": b.alpha,
+            "beta": b.beta,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: times in seconds, rates in GFLOP/s."""
+        return {
+            "size": list(self.bench.size),
+            **self.method_dict(),
+            "baseline": self.base and {"description": self.baseline, **self.timing_dict(self.base)},
+            "kernels": [
+                {**self.timing_dict(t), "verified": check.ok, "max_error": check.max_error, "compared": check.how}
+                for t, check in zip(self.kernels, self.bench.checks, strict=False)
+            ],
+        }
+
+    def cells(self, timing: Timing) -> list[object]:
+        """Time, spread, GFLOP/s and share of the baseline, as text."""
+        gflops, percent = timing.gflops(*self.bench.size), self.percent(timing)
+        return [
+            duration(timing.median_s),
+            f"{duration(timing.low_s)} to {duration(timing.high_s)}",
+            f"{gflops:,.0f}",
+            None if percent is None else f"{percent:.1f}%",
+        ]
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """Kernels in order, the baseline last."""
+    rows = [[timing.name, *comparison.cells(timing)] for timing in comparison.bench.timings]
+    return f"{format_table(HEADERS, rows)}\n{method(comparison)}"
+
+
+def method(comparison: Comparison) -> str:
+    """How it was measured, in a sentence or two."""
+    b = comparison.bench
+    how = "graph replay" if b.method == "graph" else "events around launches"
+    buffers = (
+        "one set of operands, so that the L2 cache is warm"
+        if b.warm
+        else f"{b.buffers} sets of operands in turn, {b.rotated_bytes / 1e6:,.0f} MB"
+    )
+    spread = f"medians of {b.timings[0].samples}, spread from quartile to quartile" if b.timings else ""
+    against = f"; baseline {comparison.baseline}" if comparison.baseline else ""
+    return f"{how}, {buffers}; {spread}{against}"

@@ -1,0 +1,65 @@
+"""The table of settings as Markdown, read from the model: what the README shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Setting
+
+
+def settings_markdown() -> str:
+    """Two tables: the lines of a spec, and the toggles of its ``use`` line."""
+    lines = [[f"`{setting.name} {form(setting)}`", setting.doc, default(setting)] for setting in SETTINGS]
+    toggles = [[f"`{t.name}`", with_options(t.doc, t.options), ", ".join(f"`{n}`" for n in t.needs)] for t in TOGGLES]
+    return "\n".join(
+        [
+            *markdown(["line", "meaning", "default"], lines),
+            "",
+            *markdown(["`use`", "meaning", "needs"], toggles),
+        ]
+    )
+
+
+def markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headers)} |"
+    yield f"|{'---|' * len(headers)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def form(setting: Setting) -> str:
+    """How the rest of a setting's line reads."""
+    match setting.form:
+        case "name":
+            return "NAME"
+        case "sizes":
+            needed = len(setting.parts) - setting.optional
+            return "x".join(setting.parts[:needed]) + "".join(f"[x{part}]" for part in setting.parts[needed:])
+        case "toggles":
+            return "TOGGLE, ..."
+        case "operands":
+            return f"A {'|'.join(DTYPES)} {'|'.join(ORDERS)}, ..., accumulate {DTYPES[0]}"
+        case "number" | "word":
+            return "|".join(map(str, setting.choices)) or setting.example
+        case _:
+            assert_never(setting.form)
+
+
+def default(setting: Setting) -> str:
+    """What a spec without the line gets, as it would be written there."""
+    if setting.required:
+        return "must be given"
+    match setting.form:
+        case "operands":
+            return f"`{DTYPES[0]} {ORDERS[0]}` each"
+        case "sizes" if setting.default is not None:
+            return "`{}`".format("x".join(map(str, setting.default)))
+        case "number":
+            return f"`{setting.default}`"
+        case _:
+            return "none"
+
+
+def with_options(doc: str, options: Sequence[str]) -> str:
+    return doc + (f"; `({', '.join(f'{name}=' for name in options)})` sets them" if options else "")
