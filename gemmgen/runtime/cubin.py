@@ -50,7 +50,7 @@ def resources(cubin: bytes, name: str, spill_bytes: int = 0) -> Resources:
     if index is None:
         raise CompileError(f"the cubin has no kernel named {name}")
     of_all = {(which, v[0]): v[1] for which, v in _records(_data(elf, ".nv.info")) if len(v) == 2}
-    of_kernel = {which: v for which, v in _records(_data(elf, f".nv.info.{name}"))}
+    of_kernel = dict(_records(_data(elf, f".nv.info.{name}")))
     shared = elf.get_section_by_name(f".nv.shared.{name}")
     bound = of_kernel.get(_MAX_THREADS, (0,))
     return Resources(

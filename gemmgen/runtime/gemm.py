@@ -54,9 +54,7 @@ class GpuGemm:
         self._modules: dict[tuple[Variant, int], GpuModule] = {}
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
 
-    def __call__(
-        self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None
-    ) -> Any:
+    def __call__(self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None) -> Any:
         """C, updated in place, or new and of A's kind where it is None; device arrays, all on one GPU.
 
         Enqueued on ``stream``, else on the stream that torch or CuPy has current; nothing waits. With C given and
@@ -140,9 +138,7 @@ class GpuGemm:
             self._prepared[key] = prepared
         return prepared
 
-    def _decide(
-        self, views: dict[str, ArrayView], alpha: float, beta: float, variant: Variant | None
-    ) -> LaunchPlan:
+    def _decide(self, views: dict[str, ArrayView], alpha: float, beta: float, variant: Variant | None) -> LaunchPlan:
         from gemmgen.launch import plan
 
         return plan(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from gemmgen.diagnostics import LaunchError
 from gemmgen.runtime import driver
-from gemmgen.runtime.driver import make_current
+from gemmgen.runtime.driver import on_device
 
 if TYPE_CHECKING:
     from gemmgen.launch import Arguments
@@ -102,12 +102,12 @@ class Module:
         self.name, self.threads, self.shared_bytes, self.resources = name, threads, shared_bytes, resources
         if resources is not None:
             check_resources(self.device, threads, resources.registers, resources.shared_bytes + shared_bytes)
-        make_current(self.device.ordinal)
-        try:
-            self._library = ObjectCode.from_cubin(code) if kind == "cubin" else ObjectCode.from_ptx(code)
-            self._kernel = self._library.get_kernel(name)
-        except Exception as e:  # cuda.core's own type, which is not part of its documented surface
-            raise LaunchError(f"{name} cannot be loaded on {self.device.name} ({self.device.arch}): {e}") from e
+        with on_device(self.device.ordinal):
+            try:
+                self._library = ObjectCode.from_cubin(code) if kind == "cubin" else ObjectCode.from_ptx(code)
+                self._kernel = self._library.get_kernel(name)
+            except Exception as e:  # cuda.core's own type, which is not part of its documented surface
+                raise LaunchError(f"{name} cannot be loaded on {self.device.name} ({self.device.arch}): {e}") from e
         self.handle: Any = self._kernel.handle
         self._pack = struct.Struct("@" + signature).pack_into
         self._frame = _Frame(signature)
@@ -159,9 +159,7 @@ class GpuModule(Module):
     def bind(self, grid: tuple[int, int, int], arguments: Arguments) -> Bound:
         """A launch with everything fixed but the addresses; offsets of the arguments are in elements of float32."""
         a = arguments
-        return Bound(
-            self, grid, (a.M, a.N, a.K, a.alpha), (a.lda, a.ldb, a.beta), a.ldc, (4 * a.A, 4 * a.B, 4 * a.C)
-        )
+        return Bound(self, grid, (a.M, a.N, a.K, a.alpha), (a.lda, a.ldb, a.beta), a.ldc, (4 * a.A, 4 * a.B, 4 * a.C))
 
 
 @dataclass(frozen=True)

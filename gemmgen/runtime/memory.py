@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import LaunchError
 from gemmgen.runtime.driver import LEGACY_STREAM, call, on_device
@@ -24,12 +24,21 @@ class DeviceArray:
     Its memory is freed, once the GPU no longer uses it, when the object goes.
     """
 
-    def __init__(self, address: int, shape: tuple[int, int], strides: tuple[int, int], dtype: str, device: int) -> None:
+    def __init__(
+        self,
+        address: int,
+        shape: tuple[int, int],
+        strides: tuple[int, int],
+        dtype: str,
+        device: int,
+        owner: DeviceArray | None = None,
+    ) -> None:
         self.address = address
         self.shape = shape
         self.strides = strides  # in elements
         self.dtype = dtype
         self.device = device
+        self.owner = owner  # whose memory this is a part of
 
     @classmethod
     def empty(cls, shape: tuple[int, int], dtype: str, device: int, *, order: str = "row") -> DeviceArray:
@@ -38,6 +47,33 @@ class DeviceArray:
             address = int(call("cuMemAlloc", max(shape[0] * shape[1], 1) * ITEM_BYTES[dtype]))
         strides = (shape[1], 1) if order == "row" else (1, shape[0])
         return cls(address, shape, strides, dtype, device)
+
+    def part(self, offset: int, shape: tuple[int, int]) -> DeviceArray:
+        """A matrix in row order in this memory, from ``offset`` bytes on."""
+        return DeviceArray(self.address + offset, shape, (shape[1], 1), self.dtype, self.device, owner=self)
+
+    def numpy(self) -> Any:
+        """The values on the host; waits for the whole GPU."""
+        import numpy as np
+
+        out = np.empty(self.shape, self.dtype, order=self._order)
+        with on_device(self.device):
+            call("cuCtxSynchronize")
+            download(self.address, out, LEGACY_STREAM)
+        return out
+
+    def set(self, values: Any) -> None:
+        """Replaces the values by those of a NumPy array; waits for the whole GPU."""
+        import numpy as np
+
+        with on_device(self.device):
+            call("cuCtxSynchronize")
+            upload(np.require(values, self.dtype, [self._order]), self.address, LEGACY_STREAM)
+            call("cuCtxSynchronize")
+
+    @property
+    def _order(self) -> Literal["C", "F"]:
+        return "C" if self.strides[1] == 1 or self.shape[1] == 1 else "F"
 
     @property
     def nbytes(self) -> int:
@@ -58,7 +94,7 @@ class DeviceArray:
     def free(self) -> None:
         """Give the memory back now; waits for the GPU."""
         address, self.address = self.address, 0
-        if address:
+        if address and self.owner is None:
             with on_device(self.device):
                 call("cuMemFree", address)
 
@@ -149,4 +185,3 @@ def _copier(here: Device) -> Module:
 
     built = compile_for(_COPY, here, name="gemmgen_copy")
     return Module(built.code, "gemmgen_copy", 256, signature="iiPqqPqq", kind=built.kind, device=here)
-
