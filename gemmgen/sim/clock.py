@@ -1,0 +1,95 @@
+"""Happens-before: which accesses of which threads are ordered before now.
+
+Time is one counter a batch, which moves at every synchronisation. Every access is stamped with it. What an actor (a
+warp, or an asynchronous engine) knows is, for every actor, the latest stamp whose accesses are ordered before its
+next one. ``__syncthreads`` makes all warps of a block know all: while that is the only synchronisation, one number
+(``floor``) says everything, and the table ``known`` does not exist.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmgen.sim.lanes import WARP, Active, Batch, Bools, Ints
+
+Stamps = NDArray[np.int32]
+IN_FLIGHT = 1 << 30
+"""The stamp of a word that an asynchronous engine is still writing: ordered before nothing."""
+ENGINES = 2
+"""Actors of a block beyond its warps: asynchronous copy and tensor engines."""
+
+
+class Clock:
+    """The clocks of a batch of blocks."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.now = 1
+        self.floor = 0
+        self.known: Stamps | None = None
+        self.actors = batch.warps_per_block + ENGINES
+
+    def engine(self, number: int) -> int:
+        """The thread number under which an asynchronous engine (0, 1) of a block writes."""
+        return WARP * (self.batch.warps_per_block + number)
+
+    def join(self, blocks: Bools | None = None) -> None:
+        """All warps of the blocks (None: of all) meet: what any did before is ordered before what all do next."""
+        if blocks is None:
+            self.floor, self.known = self.now, None
+        else:
+            self._table()[blocks] = self.now
+        self.now += 1
+
+    def join_warps(self, active: Active) -> None:
+        """``__syncwarp``: the lanes of each active warp meet."""
+        known = self._table()
+        for w in range(self.batch.warps_per_block):
+            known[self._warps(active)[:, w], w, w] = self.now
+        self.now += 1
+
+    def release(self, active: Active) -> Stamps:
+        """What the active warps of each block have done and know, [blocks, actors]; for a later :meth:`acquire`."""
+        known, warps = self._table(), self._warps(active)
+        token = np.zeros((self.batch.blocks, self.actors), np.int32)
+        for w in range(self.batch.warps_per_block):
+            row = known[:, w, :].copy()
+            row[:, w] = self.now
+            np.maximum(token, np.where(warps[:, w, None], row, 0), out=token)
+        self.now += 1
+        return token
+
+    def acquire(self, active: Active, token: Stamps) -> None:
+        """The active warps learn what was released."""
+        known, warps = self._table(), self._warps(active)
+        for w in range(self.batch.warps_per_block):
+            learnt = np.where(warps[:, w, None], token, 0)
+            np.maximum(known[:, w, :], learnt, out=known[:, w, :])
+
+    def late(self, stamps: Stamps, lanes: Ints, writers: NDArray[np.int32]) -> Bools:
+        """Which accesses (their stamps and threads) are not ordered before what ``lanes`` do now.
+
+        ``stamps`` and ``writers`` are [width, lanes]. A thread is always ordered after itself.
+        """
+        own = writers == self.batch.thread[lanes]
+        found: Bools = (stamps > self.limit(lanes, writers // WARP)) & ~own
+        return found
+
+    def limit(self, lanes: Ints, actors: NDArray[np.int32] | int) -> NDArray[np.int32] | int:
+        """The latest stamp of each actor that is ordered before what ``lanes`` do now."""
+        if self.known is None:
+            return self.floor
+        b = self.batch
+        found: NDArray[np.int32] = self.known[b.block[lanes], b.thread[lanes] // WARP, actors]
+        return found
+
+    def _table(self) -> Stamps:
+        if self.known is None:
+            self.known = np.full((self.batch.blocks, self.actors, self.actors), self.floor, np.int32)
+        return self.known
+
+    def _warps(self, active: Active) -> Bools:
+        """[blocks, warps]: which warps have an active lane."""
+        found: Bools = self.batch.warp_mask(active).any(axis=1).reshape(self.batch.blocks, -1)
+        return found

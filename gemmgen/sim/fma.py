@@ -1,0 +1,122 @@
+"""Nests of loops around one multiply-add, run as one outer product over all lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from gemmgen.ir.nodes import Fma
+from gemmgen.sim.access import Element, Plain, element, linear
+from gemmgen.sim.index import Scope
+from gemmgen.sim.lanes import Active, Floats, Ints
+from gemmgen.sim.machine import Machine
+from gemmgen.sim.values import Remembered
+
+PIECE = 1 << 16
+"""Products computed at a time: they and their factors stay in the cache."""
+
+Loop = tuple[int, range]
+"""A loop's slot among the loop variables, and its values."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The nest for given outer loop variables: elements of acc, a and b for every point of the nest, [points], and
+    views to compute them all at once (none where that would not be the same)."""
+
+    elements: tuple[Ints, Ints, Ints]
+    pieces: tuple[tuple[Floats, Floats, Floats], ...]
+
+
+def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
+    """``acc += a * b`` for all values of the loops, multiplication and addition rounded apart."""
+    refs = (s.acc, s.a, s.b)
+    operands = tuple(element(m, ref, scope, (s, i)) for i, ref in enumerate(refs))
+    inner = {slot for slot, _ in loops}
+    deps = frozenset[int]().union(*(linear(ref, scope).deps for ref in refs)) - inner
+    plan = Remembered(m.values, deps, lambda: _plan(m, loops, operands))
+    points = prod(len(r) for _, r in loops)
+    scratch: list[Floats] = []
+
+    def run(active: Active) -> None:
+        p = plan()
+        m.fma += points * m.active_lanes(active)
+        if not p.pieces:
+            _one_by_one(m, operands, p, active)
+            return
+        for x, elements in zip(operands, p.elements, strict=True):
+            if not x.register.full:
+                for e in np.unique(elements):
+                    x.check(int(e), 1, active, reads=True)
+        where = None if operands[0].register.whole(active) or active is None else active.array
+        for acc, a, b in p.pieces:
+            if not scratch or scratch[0].size < acc.size:
+                scratch[:] = [np.empty(acc.size, np.float32)]
+            products = scratch[0][: acc.size].reshape(acc.shape)
+            np.multiply(a, b, out=products)
+            if where is None:
+                np.add(acc, products, out=acc)
+            else:
+                np.add(acc, products, out=acc, where=where)
+
+    return run
+
+
+def _plan(m: Machine, loops: tuple[Loop, ...], operands: tuple[Element, ...]) -> _Plan:
+    shape = tuple(len(r) for _, r in loops)
+    found = [np.zeros(prod(shape), np.int64) for _ in operands]
+    for point, at in enumerate(product(*(r for _, r in loops))):
+        for (slot, _), value in zip(loops, at, strict=True):
+            m.values.env[slot] = value
+        for x, elements in zip(operands, found, strict=True):
+            elements[point] = x.at()
+    acc, a, b = found
+    views = [_view(x, e.reshape(shape)) for x, e in zip(operands, found, strict=True)]
+    distinct = len(np.unique(acc)) == len(acc)
+    names = {x.register.name for x in operands}
+    if not distinct or len(names) < len(operands) or any(v is None for v in views):
+        return _Plan((acc, a, b), ())
+    return _Plan((acc, a, b), _pieces(*(v for v in views if v is not None)))
+
+
+def _view(x: Element, elements: Ints) -> Floats | None:
+    """The register's elements as an array [*loops, lanes]; None where their positions are no linear function of the
+    loop variables, or lie outside."""
+    if elements.size == 0 or elements.min() < 0 or elements.max() >= x.register.elements:
+        return None
+    first = int(elements.flat[0])
+    steps = [int(np.take(elements, 1, axis=d).flat[0]) - first if n > 1 else 0 for d, n in enumerate(elements.shape)]
+    line = np.full(elements.shape, first, np.int64)
+    for d, step in enumerate(steps):
+        index = np.arange(elements.shape[d]).reshape([-1 if i == d else 1 for i in range(elements.ndim)])
+        line = line + step * index
+    if not np.array_equal(line, elements):
+        return None
+    data = x.register.data
+    row = data.strides[0]
+    return as_strided(data[first:], (*elements.shape, data.shape[1]), (*(row * s for s in steps), data.strides[1]))
+
+
+def _pieces(acc: Floats, a: Floats, b: Floats) -> tuple[tuple[Floats, Floats, Floats], ...]:
+    """Cut along the first loop so that a piece fits the cache."""
+    if acc.ndim < 2:
+        return ((acc, a, b),)
+    step = max(1, PIECE * acc.shape[0] // max(1, acc.size))
+    return tuple((acc[i : i + step], a[i : i + step], b[i : i + step]) for i in range(0, acc.shape[0], step))
+
+
+def _one_by_one(m: Machine, operands: tuple[Element, ...], p: _Plan, active: Active) -> None:
+    """Point by point: where one element is added to twice, or a position lies outside."""
+    acc, a, b = operands
+    for i, j, k in zip(*(e.tolist() for e in p.elements), strict=True):
+        inside = [x.check(e, 1, active, reads=True) for x, e in ((acc, i), (a, j), (b, k))]
+        if inside[0]:
+            x = a.register.data[j] if inside[1] else np.zeros(m.batch.lanes, np.float32)
+            y = b.register.data[k] if inside[2] else np.zeros(m.batch.lanes, np.float32)
+            acc.register.put(i, 1, active, acc.register.data[i] + x * y)
+
+

@@ -1,0 +1,140 @@
+"""The state of a simulated launch: memories, registers, clocks, counts and faults."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmgen.ir.nodes import Array, KernelIR, shape_of
+from gemmgen.sim.clock import Clock
+from gemmgen.sim.count import Op, Site
+from gemmgen.sim.faults import Fault, FaultKind, FaultLog
+from gemmgen.sim.lanes import Active, Batch, Bools
+from gemmgen.sim.memory import GlobalArray, Memory, global_memory, shared_memory
+from gemmgen.sim.registers import Register
+from gemmgen.sim.shadow import SharedShadow
+from gemmgen.sim.shadow_global import GlobalShadow
+from gemmgen.sim.values import Values
+
+if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
+
+OPERAND_DIMS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
+
+
+class Machine:
+    """Everything that the translated program works on. ``state`` is for the meanings of hardware instructions: what
+    they keep for a batch (barriers, groups of copies), by a name of their own."""
+
+    def __init__(
+        self, ir: KernelIR, scalars: dict[str, int | float], arrays: dict[str, GlobalArray], limit: int
+    ) -> None:
+        self.ir = ir
+        self.scalars = scalars
+        self.log = FaultLog(limit)
+        self.values = Values()
+        self.sites: list[Site] = []
+        self.registers: dict[Array, Register] = {}
+        self.memories: dict[str, Memory] = {}
+        self.fma = 0
+        self.state: dict[Hashable, object] = {}
+        self.batch = self.values.batch
+        self.clock = Clock(self.batch)
+        for name, array in arrays.items():
+            self.memories[name] = self._global(name, array)
+        for a in ir.shared:
+            self.memories[a.name] = shared_memory(a.name, shape_of(a), a.align, self.report)
+        self._shadows: dict[str, SharedShadow] = {}
+
+    def start(self, batch: Batch) -> None:
+        """Begin a batch: fresh shared memory and registers, all clocks at zero."""
+        self.batch = self.values.batch = batch
+        self.clock = Clock(batch)
+        self.state.clear()
+        for memory in self.memories.values():
+            memory.batch = batch
+            if memory.block_words:
+                memory.flat = np.zeros(batch.blocks * memory.block_words, np.float32)
+                shadow = SharedShadow(batch, self.clock, memory.block_words, self.sites, self.report)
+                memory.shadow = self._shadows[memory.name] = shadow
+            elif isinstance(memory.shadow, GlobalShadow):
+                memory.shadow.start(batch, self.clock)
+        for register in self.registers.values():
+            register.start(batch.lanes)
+
+    def shared_shadow(self, name: str) -> SharedShadow:
+        """The shadow of a shared array."""
+        return self._shadows[name]
+
+    def written(self, name: str) -> None:
+        """The program writes this global array: its accesses are checked for races."""
+        memory = self.memories[name]
+        if not memory.block_words and memory.shadow is None:
+            memory.shadow = GlobalShadow(memory.size, self.report)
+
+    def join(self, blocks: Bools | None = None) -> None:
+        """All threads of the blocks (None: of all) have met at a barrier."""
+        self.clock.join(blocks)
+        for memory in self.memories.values():
+            if memory.shadow is not None:
+                memory.shadow.settle()
+
+    def register(self, array: Array) -> Register:
+        """The register array that a declaration or an access names."""
+        found = self.registers.get(array)
+        if found is None:
+            found = self.registers[array] = Register(array.name, shape_of(array))
+        return found
+
+    def site(self, op: Op, array: Array, width: int, origin: str) -> Site:
+        """A new access of the program."""
+        made = Site(len(self.sites), op, array.space, array.operand, array.name, width, self.line(origin))
+        self.sites.append(made)
+        return made
+
+    def line(self, origin: str) -> int | None:
+        """The spec line of an access's origin."""
+        span = self.ir.spec.spans.get(origin)
+        return None if span is None else span.line
+
+    def active_lanes(self, active: Active) -> int:
+        return self.batch.lanes if active is None else active.count
+
+    def report(self, kind: FaultKind, site: Site, lane: int, word: int, other: str = "") -> None:
+        """Record a fault at a word of a memory; ``word`` counts through all blocks where it may be another's."""
+        memory = self.memories[site.buffer]
+        own = word
+        if memory.block_words and kind not in ("out-of-bounds", "misaligned"):
+            own = word % memory.block_words
+        self.fault(kind, (site.buffer, site.number), site.buffer, lane, memory.index_of(own), site.line, other)
+
+    def fault(
+        self,
+        kind: FaultKind,
+        key: Hashable,
+        buffer: str,
+        lane: int,
+        index: tuple[int, ...] = (),
+        line: int | None = None,
+        other: str = "",
+    ) -> None:
+        """Record a fault of a lane, once for each kind and ``key``."""
+        b = self.batch
+        self.log.add(
+            kind, key, lambda: Fault(kind, buffer, b.block_index(lane), int(b.thread[lane]), index, line, other)
+        )
+
+    def _global(self, name: str, array: GlobalArray) -> Memory:
+        leading = int(self.scalars.get(f"ld{name.lower()}", 0))
+        if name not in OPERAND_DIMS:
+            whole = array.data.size - array.offset if array.extent is None else array.extent
+            array = GlobalArray(array.data, array.offset, array.alignment, whole)
+            return global_memory(name, array, (1, whole), 0, "row", self.report)
+        rows, columns = (int(self.scalars[d]) for d in OPERAND_DIMS[name])
+        return global_memory(name, array, (rows, columns), leading, _order(self.ir.spec, name), self.report)
+
+
+def _order(spec: Spec, name: str) -> str:
+    return {"A": spec.A, "B": spec.B, "C": spec.C}[name].order

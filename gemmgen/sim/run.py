@@ -1,0 +1,82 @@
+"""Running one launch of a kernel on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmgen.ir.nodes import KernelIR
+from gemmgen.sim import count
+from gemmgen.sim.cost import blocks_at_once
+from gemmgen.sim.faults import Fault
+from gemmgen.sim.lanes import Batch
+from gemmgen.sim.machine import Machine
+from gemmgen.sim.memory import GlobalArray
+from gemmgen.sim.translate import Translator
+
+__all__ = ["GlobalArray", "Options", "RunResult", "merged", "run_kernel"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """``max_faults``: most faults kept. ``memory_bytes``: about how much the state of a batch may take. ``progress`` is
+    told after every batch what fraction of the blocks is done."""
+
+    max_faults: int = 32
+    memory_bytes: int = 200 << 20
+    progress: Callable[[float], None] | None = None
+
+
+DEFAULT = Options()
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a launch did wrong, and what it cost. ``counters`` has the keys global, shared, fma and accesses."""
+
+    faults: tuple[Fault, ...]
+    counters: dict[str, Any]
+
+
+def run_kernel(
+    ir: KernelIR,
+    grid: tuple[int, int, int],
+    scalars: Mapping[str, int | float],
+    arrays: Mapping[str, GlobalArray],
+    options: Options = DEFAULT,
+) -> RunResult:
+    """Run every block of ``grid`` (blocks along x, y, z).
+
+    ``scalars`` are the kernel's other arguments by name (M, N, K, alpha, lda, ldb, beta, ldc), ``arrays`` the matrices
+    A, B and C; C is written in place. float32 throughout, every operation rounded; NaN and Inf travel. A fault does
+    not end the run: a read outside gives 0, a write outside is dropped. Raises ValueError for a kernel that is not
+    well formed (an unknown variable, registers indexed by thread).
+    """
+    machine = Machine(ir, _as_parameters(ir, scalars), dict(arrays), options.max_faults)
+    program = Translator(machine).program()
+    total = grid[0] * grid[1] * grid[2]
+    step = blocks_at_once(ir, total, options.memory_bytes)
+    with np.errstate(all="ignore"):
+        for first in range(0, total, step):
+            machine.start(Batch(first, min(step, total - first), ir.threads, grid))
+            for wait in program.go(None):
+                if not wait.ready():
+                    machine.fault("deadlock", "program", wait.what, 0, (), None, "nothing can end this wait")
+                    break
+            if options.progress is not None:
+                options.progress(min(1.0, (first + step) / total))
+    return RunResult(tuple(machine.log.faults), count.counters(machine.sites, machine.fma))
+
+
+def merged(results: Sequence[RunResult]) -> RunResult:
+    """Several launches as one: all faults, counts added up."""
+    return RunResult(tuple(f for r in results for f in r.faults), count.merged(r.counters for r in results))
+
+
+def _as_parameters(ir: KernelIR, scalars: Mapping[str, int | float]) -> dict[str, int | float]:
+    """The arguments as the kernel receives them: float ones in float32."""
+    floats = {p.name for p in ir.params if p.kind == "float"}
+    return {k: float(np.float32(v)) if k in floats else int(v) for k, v in scalars.items()}

@@ -1,0 +1,96 @@
+"""Shadow of a global matrix that the kernel writes: two threads may not touch an element unless a barrier orders them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmgen.sim.clock import Clock
+from gemmgen.sim.count import Site
+from gemmgen.sim.lanes import Batch, Bools, Ints
+from gemmgen.sim.shadow import Reporter, Touch, touched
+
+NONE = -1
+
+
+class _Mark:
+    """Who touched each word last, and when: threads numbered through the grid."""
+
+    def __init__(self, words: int) -> None:
+        self.who: Ints = np.full(words, NONE, np.int64)
+        self.stamp = np.zeros(words, np.int32)
+
+    def late(self, words: Ints, me: Ints, threads: int, floor: int) -> Bools:
+        """Where another thread touched a word with nothing that orders it before now."""
+        who = self.who[words]
+        ordered = (who // threads == me // threads) & (self.stamp[words] <= floor)
+        found: Bools = (who != NONE) & (who != me) & ~ordered
+        return found
+
+    def enter(self, words: Ints, me: Ints, now: int) -> Bools:
+        """Enter the threads; where two touch one word at once, true for those that were lost."""
+        self.who[words] = me
+        self.stamp[words] = now
+        lost: Bools = self.who[words] != me
+        return lost
+
+
+class GlobalShadow:
+    """Blocks are never ordered; threads of one block are by ``__syncthreads``. It outlives the batches."""
+
+    def __init__(self, words: int, report: Reporter) -> None:
+        self.words = words
+        self.report = report
+        self.writer = _Mark(words)
+        self.readers: tuple[_Mark, _Mark] | None = None
+        self.batch: Batch | None = None
+        self.clock: Clock | None = None
+
+    def start(self, batch: Batch, clock: Clock) -> None:
+        self.batch, self.clock = batch, clock
+
+    def read(self, t: Touch) -> None:
+        words, lanes, me = self._where(t)
+        self._blame(t.site, self._late(self.writer, words, me), self.writer, words, lanes, "writes")
+        if self.readers is None:
+            self.readers = _Mark(self.words), _Mark(self.words)
+        # Two different readers are enough to find a clash with any writer.
+        first, second = self.readers
+        assert self.clock is not None
+        other = self._late(first, words, me)
+        if other.any():
+            second.enter(words[other], me[other], self.clock.now)
+        lost = first.enter(words[~other], me[~other], self.clock.now)
+        if lost.any():
+            second.enter(words[~other][lost], me[~other][lost], self.clock.now)
+
+    def write(self, t: Touch) -> None:
+        words, lanes, me = self._where(t)
+        self._blame(t.site, self._late(self.writer, words, me), self.writer, words, lanes, "writes")
+        for mark in self.readers or ():
+            self._blame(t.site, self._late(mark, words, me), mark, words, lanes, "reads")
+        assert self.clock is not None
+        lost = self.writer.enter(words, me, self.clock.now)
+        self._blame(t.site, lost, self.writer, words, lanes, "writes")
+
+    def settle(self) -> None:
+        """Nothing is kept that a barrier would end."""
+
+    def _where(self, t: Touch) -> tuple[Ints, Ints, Ints]:
+        assert self.batch is not None
+        words, lanes = touched(t, self.batch, 0)
+        return words, lanes, np.broadcast_to(self.batch.gid[lanes], words.shape)
+
+    def _late(self, mark: _Mark, words: Ints, me: Ints) -> Bools:
+        assert self.batch is not None and self.clock is not None
+        return mark.late(words, me, self.batch.threads, self.clock.floor)
+
+    def _blame(self, site: Site, late: Bools, mark: _Mark, words: Ints, lanes: Ints, verb: str) -> None:
+        if not late.any():
+            return
+        assert self.batch is not None
+        row, column = np.unravel_index(int(np.argmax(late)), late.shape)
+        word = int(words[row, column])
+        number, thread = divmod(int(mark.who[word]), self.batch.threads)
+        x, y, _ = self.batch.grid
+        block = (number % x, number // x % y, number // (x * y))
+        self.report("race", site, int(lanes[column]), word, f"thread {thread} of block {block} {verb} it too")
