@@ -26,7 +26,7 @@ def parse(text: str, filename: str = "<string>") -> Spec:
 
 
 def load(path: str | PathLike[str]) -> Spec:
-    """The spec in a file (UTF-8). Raises SpecError with every mistake in it, OSError where it cannot be read."""
+    """The spec in a file (UTF-8). Raises SpecError with every mistake in it, or where it cannot be read."""
     from gemmgen.spec.parse import load as load_file
 
     return checked(load_file(path))
@@ -49,8 +49,8 @@ def _problems(spec: Spec) -> list[Any]:
 def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
     """The legal specs among all combinations of the given settings: ``variants(spec, block=[...], thread=[...])``.
 
-    Each choice is a list of values that ``spec.replace`` takes. What is not legal is left out; a setting that does not
-    exist raises ArgumentError.
+    Each choice is a list of values that ``spec.replace`` takes. Combinations that are not legal are left out; a setting
+    that does not exist raises SpecError.
     """
     from gemmgen.spec.variants import variants as legal
 

@@ -44,8 +44,8 @@ LARGEST = (1 << 31) - 1  # sizes are C ints in the kernel
 
 @dataclass(frozen=True)
 class Arguments:
-    """A kernel's arguments. ``A``, ``B`` and ``C`` are offsets in elements from each operand's first element, where this
-    launch starts; everything else is passed as it is. The field order is that of the kernel's parameters."""
+    """A kernel's arguments, in the order of its parameters. ``A``, ``B`` and ``C`` are offsets in elements from each
+    operand's first element, where this launch starts; everything else is passed as it is."""
 
     M: int
     N: int
@@ -121,7 +121,7 @@ def plan(
     m, n, k = sizes(shapes)
     if not writable:
         raise ArgumentError("C is read-only; it is updated in place: pass an array that can be written")
-    _refuse_overlap(shapes, strides, addresses)
+    refuse_overlap(shapes, strides, addresses)
     return plan_aligned(
         spec,
         (m, n, k),
@@ -158,7 +158,7 @@ def plan_aligned(
     if k > LARGEST - spec.block[2]:
         raise ArgumentError(f"K is {k}; the largest K of one launch is {LARGEST - spec.block[2]}")
     places = {
-        name: _place(name, _order(spec, name), shape, strides[i], addresses[i])
+        name: _place(name, order_of(spec, name), shape, strides[i], addresses[i])
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
     }
     chosen = _fitting(spec, size=(m, n, k), places=places) if variant is None else variant
@@ -173,9 +173,7 @@ def sizes(shapes: Mapping[str, tuple[int, int]]) -> tuple[int, int, int]:
     """(M, N, K) of three shapes. Raises ArgumentError where they do not fit together, or one is 2^31 or more."""
     a, b, c = (shapes[name] for name in OPERANDS)
     if a[1] != b[0]:
-        raise ArgumentError(
-            f"A is {_shape(a)} and B is {_shape(b)}: the columns of A ({a[1]}) must be as many as the rows of B ({b[0]})"
-        )
+        raise ArgumentError(f"A is {_shape(a)} and B is {_shape(b)}: A has {a[1]} columns, and B {b[0]} rows")
     if c != (a[0], b[1]):
         raise ArgumentError(f"C is {_shape(c)}; A @ B is {_shape((a[0], b[1]))}")
     m, n, k = a[0], b[1], a[1]
@@ -219,7 +217,8 @@ def vector_bytes(spec: Spec) -> Mapping[str, int]:
 # --- One operand ----------------------------------------------------------------------------------------------------
 
 
-def _order(spec: Spec, name: str) -> str:
+def order_of(spec: Spec, name: str) -> str:
+    """The memory order of "A", "B" or "C"."""
     return {"A": spec.A, "B": spec.B, "C": spec.C}[name].order
 
 
@@ -233,9 +232,9 @@ def _place(name: str, order: str, shape: tuple[int, int], strides: tuple[int, in
         return _Place(leading, _alignment(address, leading * ITEM, extent * ITEM))
     if name == "C":
         raise ArgumentError(
-            f"C has strides {strides} (in elements) and address {address} modulo {WIDEST}; an output must have stride 1 "
-            f"along its {'rows' if order == 'row' else 'columns'}, at least {extent} from one to the next, and be aligned "
-            f"to {ITEM} bytes; pass C=None or a contiguous array"
+            f"C has strides {strides} (in elements) and address {address} modulo {WIDEST}; an output must have "
+            f"stride 1 along its {'rows' if order == 'row' else 'columns'}, at least {extent} from one to the next, "
+            f"and be aligned to {ITEM} bytes; pass C=None or a contiguous array"
         )
     return _Place(extent, _alignment(extent * ITEM), Copy(name, extent, extent * rows * ITEM))
 
@@ -268,16 +267,17 @@ def _refuse_variant(spec: Spec, variant: Variant, size: tuple[int, int, int], pl
         needs_tile = letter != "k" or spec.has("smem")
         if letter not in variant.guard and needs_tile and extent % tile:
             raise ArgumentError(
-                f"{letter.upper()} = {extent} is not a multiple of the tile's {tile}, which the {variant.label} kernel of "
-                f"{spec.name!r} needs; lower it as 'guarded'"
+                f"{letter.upper()} = {extent} is not a multiple of the tile's {tile}, which the {variant.label} "
+                f"kernel of {spec.name!r} needs; lower it as 'guarded'"
             )
     needs = vector_bytes(spec)
     for name in OPERANDS:
         need = min(variant.bytes(name), needs[name])
         if places[name].align < need:
             raise ArgumentError(
-                f"{name} is aligned to {places[name].align} bytes (its address, its rows' length and the distance between "
-                f"them); the {variant.label} kernel of {spec.name!r} needs {need}; lower it as 'guarded_unaligned'"
+                f"{name} is aligned to {places[name].align} bytes (its address, its rows' length and the distance "
+                f"between them); the {variant.label} kernel of {spec.name!r} needs {need}; "
+                f"lower it as 'guarded_unaligned'"
             )
 
 
@@ -300,7 +300,7 @@ def _panels(
     rows, columns = _panel(bm, min(limits.grid_y, limits.span // bm)), _panel(bn, limits.span // bn)
 
     def offset(name: str, i: int, j: int, leading: int) -> int:
-        return i * leading + j if _order(spec, name) == "row" else j * leading + i
+        return i * leading + j if order_of(spec, name) == "row" else j * leading + i
 
     for i in range(0, m, rows):
         for j in range(0, n, columns):
@@ -323,9 +323,10 @@ def _panel(tile: int, blocks: int) -> int:
 # --- Overlap --------------------------------------------------------------------------------------------------------
 
 
-def _refuse_overlap(
+def refuse_overlap(
     shapes: Mapping[str, tuple[int, int]], strides: Mapping[str, tuple[int, int]], addresses: Mapping[str, int]
 ) -> None:
+    """Raise ArgumentError where C shares memory with A or B."""
     spans = {name: _Rows.of(shapes[name], strides[name], addresses[name]) for name in OPERANDS}
     for name in ("A", "B"):
         if spans[name].overlaps(spans["C"]):
@@ -334,8 +335,7 @@ def _refuse_overlap(
 
 @dataclass(frozen=True)
 class _Rows:
-    """The bytes of a strided matrix, as ``count`` intervals ``[first + i * step, ... + length)``; strides inside an interval
-    count as dense."""
+    """The bytes of a strided matrix, as ``count`` intervals ``[first + i * step, ... + length)``, each dense."""
 
     first: int
     count: int

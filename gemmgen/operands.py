@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.launch import ITEM, OPERANDS
+from gemmgen.launch import ITEM, OPERANDS, WIDEST
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DTYPES = {"f32": "float32"}  # a spec's element types, as NumPy names them
 _HOST = (1, 3)  # DLPack device types whose memory the host can read: kDLCPU, kDLCUDAHost
-_PAGE = 256  # what allocations on a device are aligned to, in bytes
+PAGE = 256  # what allocations on a device are aligned to, in bytes
 
 
 def on_device(x: Any) -> bool:
@@ -45,13 +45,13 @@ def host_view(name: str, x: Any) -> Host:
         raise ArgumentError(f"{name} is a masked array, and a kernel knows no mask; pass {name}.filled(0)")
     if isinstance(x, np.ndarray | np.generic):
         return np.asarray(x)
-    if not hasattr(x, "__dlpack__"):
-        raise ArgumentError(
-            f"{name} is a {type(x).__name__}; it must be an array, such as numpy.ndarray or torch.Tensor"
-        )
     if on_device(x):
         raise ArgumentError(
             f"{name} is on a device, and this runs on the host; copy it to the host, or use device='cuda'"
+        )
+    if not hasattr(x, "__dlpack__"):
+        raise ArgumentError(
+            f"{name} is a {type(x).__name__}; it must be an array, such as numpy.ndarray or torch.Tensor"
         )
     try:
         return np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x)
@@ -107,52 +107,85 @@ class Matrix:
     strides: tuple[int, int]
     address: int
 
+    @classmethod
+    def of(cls, values: Host) -> Matrix:
+        first, second = values.strides
+        return cls(values, (first // ITEM, second // ITEM), int(values.__array_interface__["data"][0]))
+
     @property
     def shape(self) -> tuple[int, int]:
         return int(self.values.shape[0]), int(self.values.shape[1])
 
+    @property
+    def writable(self) -> bool:
+        return bool(self.values.flags.writeable)
+
     def flat(self, offset: int, length: int) -> NDArray[np.float32]:
-        """``length`` elements of the memory that the matrix lies in, from ``offset`` elements after its first: a view."""
+        """A view of ``length`` elements of the memory that it lies in, from ``offset`` elements after its first."""
         import numpy as np
 
         reach = np.lib.stride_tricks.as_strided(self.values, (offset + length,), (ITEM,), writeable=self.writable)
         return reach[offset:]
 
     @property
-    def writable(self) -> bool:
-        return bool(self.values.flags.writeable)
-
-    @property
     def phase(self) -> int:
         """The address modulo 256 that the matrix would have on a device, where allocations start at a multiple of 256:
         a view starts where it starts in its buffer, whatever the host's allocator did."""
         root = self.values
-        while type(root.base).__module__.startswith("numpy") and hasattr(root.base, "__array_interface__"):
-            root = root.base
+        while (base := _beneath(root)) is not None:
+            root = base
         start = int(root.__array_interface__["data"][0])
-        foreign = root.base is not None or start % 16 != 0
-        return (self.address - (0 if foreign else start)) % _PAGE
+        foreign = not root.flags.owndata or start % WIDEST != 0
+        return (self.address - (0 if foreign else start)) % PAGE
+
+    def twin(self) -> Matrix:
+        """A copy that lies in memory as this one does: the same strides, and the same phase in a buffer of its own."""
+        import numpy as np
+
+        if self.values.size == 0:
+            return Matrix.of(self.values.copy())
+        skip = self.phase // ITEM
+        reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        buffer = np.empty(skip + reach + 1, self.values.dtype)
+        values = np.lib.stride_tricks.as_strided(buffer[skip:], self.shape, [s * ITEM for s in self.strides])
+        values[...] = self.values
+        return Matrix.of(values)
+
+
+def _beneath(view: Host) -> Host | None:
+    """The NumPy array that a view was made of; None for one that is no view, or is one of foreign memory."""
+    import numpy as np
+
+    base = view.base
+    if not isinstance(base, np.ndarray):
+        base = getattr(base, "base", None)  # what as_strided puts between the two
+    return base if isinstance(base, np.ndarray) else None
 
 
 def matrix(name: str, x: Any, spec: Spec) -> Matrix:
     """A host array as an operand of a spec's kernel. Raises ArgumentError where its type or shape does not fit."""
     values = host_view(name, x)
-    if values.ndim != 2:
-        raise ArgumentError(f"{name} has {values.ndim} dimensions, shape {values.shape}; a matrix has 2")
-    wanted = DTYPES[{"A": spec.A, "B": spec.B, "C": spec.C}[name].dtype]
-    if values.dtype != wanted:
-        raise ArgumentError(f"{name} has element type {dtype_name(values)}; {spec.name} wants {wanted}")
+    # The byte order stands in the name where it is not the machine's.
+    refuse_kind(name, values.shape, values.dtype.name if values.dtype.isnative else values.dtype.str, spec)
     if any(s % ITEM for n, s in zip(values.shape, values.strides, strict=True) if n > 1):
         if name == "C":
             raise ArgumentError(f"C has strides of {values.strides} bytes, which are no multiples of {ITEM}")
         values = values.copy()
-    strides = (values.strides[0] // ITEM, values.strides[1] // ITEM)
-    return Matrix(values, strides, int(values.__array_interface__["data"][0]))
+    return Matrix.of(values)
 
 
-def dtype_name(values: Host) -> str:
-    """The name of an element type, byte order included where it is not the machine's."""
-    return values.dtype.name if values.dtype.isnative else values.dtype.str
+def refuse_kind(name: str, shape: tuple[int, ...], dtype: str, spec: Spec) -> None:
+    """Raise ArgumentError where an operand is no matrix, or not of the spec's element type."""
+    if len(shape) != 2:
+        raise ArgumentError(f"{name} has {len(shape)} dimensions, shape {tuple(shape)}; a matrix has 2")
+    wanted = element_type(spec, name)
+    if dtype != wanted:
+        raise ArgumentError(f"{name} has element type {dtype}; the kernel {spec.name!r} wants {wanted}")
+
+
+def element_type(spec: Spec, name: str) -> str:
+    """The element type of operand "A", "B" or "C", as NumPy names it."""
+    return DTYPES[{"A": spec.A, "B": spec.B, "C": spec.C}[name].dtype]
 
 
 def matrices(A: Any, B: Any, C: Any, spec: Spec) -> dict[str, Matrix]:
@@ -164,7 +197,7 @@ def matrices(A: Any, B: Any, C: Any, spec: Spec) -> dict[str, Matrix]:
 def output_for(A: Any, B: Any, spec: Spec, beta: float) -> Any:
     """A new C, not set to anything, of A's kind (a torch tensor where A is one) in the spec's type and order.
 
-    Raises ArgumentError where beta asks for a C that was not passed, or A and B are no host matrices of the spec's type.
+    Raises ArgumentError where beta asks for a C that was not passed, or A or B is no host matrix of the spec's type.
     """
     import numpy as np
 
@@ -173,7 +206,7 @@ def output_for(A: Any, B: Any, spec: Spec, beta: float) -> Any:
     row = spec.C.order == "row"
     if hasattr(A, "new_empty"):
         return A.new_empty(shape) if row else A.new_empty(shape[::-1]).t()
-    return np.empty(shape, DTYPES[spec.C.dtype], order="C" if row else "F")
+    return np.empty(shape, element_type(spec, "C"), order="C" if row else "F")
 
 
 def refuse_beta(beta: float) -> None:

@@ -16,16 +16,15 @@ if TYPE_CHECKING:
     Doubles: TypeAlias = "NDArray[np.float64]"
 
 UNIT = 2.0**-24  # unit roundoff of float32, in which the kernels accumulate
-DTYPES = {"f32": "float32"}  # a spec's element types, as NumPy names them
 
 
 @dataclass(frozen=True)
 class Verification:
     """Whether C is alpha * (A @ B) + beta * C0, within the error that float32 accumulation may make.
 
-    ``where``, ``got``, ``want`` and ``bound`` are of the element that is worst in terms of its bound; None where C has no
-    element, or where its shape or type is not the right one. ``max_error`` is the largest \\|C - reference\\|; infinite
-    where C or the reference is not finite and the other does not agree, 0.0 where nothing was compared.
+    ``where``, ``got``, ``want`` and ``bound`` are of the element that is worst in terms of its bound; None where C has
+    no element, or where its shape or type is not the right one. ``max_error`` is the largest absolute error; infinite
+    where one of C and the reference is not finite and the other does not agree, 0.0 where nothing was compared.
     """
 
     ok: bool
@@ -56,20 +55,20 @@ def verify(
 ) -> Verification:
     """Compare ``C`` with ``alpha * (A @ B) + beta * C0``, computed in float64.
 
-    ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays. ``C0`` is C before the call, needed only
-    where ``beta`` is not 0. Without ``spec``, C must have A's type. The bound of an element is, with u = 2^-24 and u_out
-    the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out |want|`` and K+2 of the smallest
-    numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an infinity also passes where the reference
-    rounded to C's type, or |alpha||A||B|, overflows. A wrong shape or type fails. As in a kernel, alpha and beta are
-    float32. Raises ArgumentError where A, B and C0 are no operands of a product.
+    ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays. ``C0`` is C before the call, needed
+    only where ``beta`` is not 0. Without ``spec``, C must have A's type. The bound of an element is, with u = 2^-24 and
+    u_out the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out |want|`` and K+2 of the
+    smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an infinity also passes where
+    the reference rounded to C's type, or |alpha||A||B|, overflows. A wrong shape or type fails. As in a kernel, alpha
+    and beta are float32. Raises ArgumentError where A, B and C0 are no operands of a product.
     """
-    from gemmgen.operands import host_array, scalar, shape_of
+    from gemmgen.operands import element_type, host_array, scalar, shape_of
 
     c, a, b = host_array("C", C), host_array("A", A), host_array("B", B)
     alpha, beta = as_float32(scalar("alpha", alpha)), as_float32(scalar("beta", beta))
     c0 = host_array("C0", C0) if C0 is not None and beta != 0.0 else None
     shape = shape_of(a, b, c0, beta)
-    wanted = DTYPES[spec.C.dtype] if spec is not None else str(a.dtype)
+    wanted = element_type(spec, "C") if spec is not None else str(a.dtype)
     if c.shape != shape:
         return _failure(f"C has shape {c.shape}; A @ B has {shape}")
     if str(c.dtype) != wanted:

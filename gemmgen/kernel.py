@@ -1,0 +1,171 @@
+"""A compiled spec that can be called, on the GPU or on the simulator."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from gemmgen.diagnostics import ArgumentError, SimulationFault
+from gemmgen.launch import EXACT, OPERANDS, Variant, as_float32
+from gemmgen.operands import matrices, on_device, output_for, scalar
+
+if TYPE_CHECKING:
+    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.runtime.cubin import Resources
+    from gemmgen.runtime.device import Device
+    from gemmgen.runtime.gemm import GpuGemm
+    from gemmgen.runtime.launch import GpuModule
+    from gemmgen.runtime.nvrtc import Compiled
+    from gemmgen.spec.model import Spec
+
+DEVICES = ("auto", "sim", "cuda")
+PATIENCE = 10.0  # seconds that a call on the simulator may take where nobody asked for the simulator
+
+
+def make(spec: Spec, device: str, arch: str | None) -> Kernel:
+    """The kernel of a checked spec on "auto", "sim" or "cuda"."""
+    if device not in DEVICES:
+        raise ArgumentError(f"device is {device!r}; it is one of {', '.join(DEVICES)}")
+    if device == "sim":
+        return Kernel(spec, "sim", arch)
+    from gemmgen.runtime import device as gpus
+
+    gpu = gpus.required() if device == "cuda" else gpus.current()
+    if gpu is None:
+        return Kernel(spec, "sim", arch, patience=PATIENCE)
+    kernel = Kernel(spec, "cuda", arch or gpu.arch)
+    kernel.load(EXACT, gpu)
+    return kernel
+
+
+class Kernel:
+    """``kernel(A, B)`` computes A @ B; ``kernel(A, B, C, alpha, beta)`` C = alpha * (A @ B) + beta * C in place.
+
+    ``device`` is "cuda" or "sim", where it runs; ``arch`` what ``cubin`` is compiled for. It may be called from several
+    threads. Variants for ragged sizes and unaligned rows are compiled when a call first needs them.
+    """
+
+    def __init__(
+        self, spec: Spec, device: Literal["sim", "cuda"], arch: str | None = None, patience: float | None = None
+    ) -> None:
+        from gemmgen.runtime.gemm import GpuGemm
+
+        self.spec = spec
+        self.device = device
+        self._arch = arch
+        self._patience = patience
+        self._lock = threading.RLock()
+        self._lowered: dict[Variant, KernelIR] = {}
+        self._source: str | None = None
+        self._compiled: Compiled | None = None
+        self._gemm: GpuGemm = GpuGemm(spec, self.load)
+
+    def __repr__(self) -> str:
+        return f"<gemmgen kernel {self.spec.name!r} on {'the GPU' if self.device == 'cuda' else 'the simulator'}>"
+
+    def __call__(self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None) -> Any:
+        """C = alpha * (A @ B) + beta * C, returned as the very ``C`` that was passed, or as a new array.
+
+        ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), in the spec's element types. C needs stride 1 along its contiguous
+        dimension; A and B with other strides are copied first. Device arrays stay where they are, on ``stream`` or the
+        current one, without waiting; NumPy arrays are copied in and out. A ``beta`` other than 0 needs ``C``. Raises
+        ArgumentError naming the operand, SimulationFault where a simulated kernel did something illegal.
+        """
+        alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
+        if self.device == "cuda":
+            on_host = not (on_device(A) or on_device(B) or on_device(C))
+            return self._on_host(A, B, C, alpha, beta, stream) if on_host else self._gemm(A, B, C, alpha, beta, stream)
+        if stream is not None:
+            raise ArgumentError("stream is given, and the simulator has none; leave it out, or use device='cuda'")
+        return self._simulate(A, B, C, alpha, beta)
+
+    def _simulate(self, A: Any, B: Any, C: Any, alpha: float, beta: float) -> Any:
+        from gemmgen.simulation import estimated_seconds, execute, plan_of
+
+        output = output_for(A, B, self.spec, as_float32(beta)) if C is None else C
+        operands = matrices(A, B, output, self.spec)
+        steps = plan_of(self.spec, operands, alpha, beta)
+        if self._patience is not None and (seconds := estimated_seconds(steps, self.lowered)) > self._patience:
+            m, n, k = *operands["C"].shape, operands["A"].shape[1]
+            raise ArgumentError(
+                f"there is no GPU here, and {m}x{n}x{k} takes the simulator about {seconds:.0f} s; "
+                f'compile with device="sim" to wait for it, or take a smaller size'
+            )
+        result = execute(self.spec, steps, self.lowered, operands)
+        if result.faults:
+            raise SimulationFault(tuple(result.faults))
+        return output
+
+    def lowered(self, variant: Variant = EXACT) -> KernelIR:
+        """The kernel IR of a variant, lowered once."""
+        from gemmgen.api import lower
+
+        with self._lock:
+            if variant not in self._lowered:
+                self._lowered[variant] = lower(self.spec, variant)
+            return self._lowered[variant]
+
+    @property
+    def arch(self) -> str:
+        """The architecture of ``cubin``, as sm_90."""
+        from gemmgen.runtime.target import DEFAULT_ARCH
+
+        return self._arch or DEFAULT_ARCH
+
+    @property
+    def source(self) -> str:
+        """The CUDA C++ of the exact variant."""
+        from gemmgen.cuda.emit import emit_cuda
+
+        with self._lock:
+            if self._source is None:
+                self._source = emit_cuda(self.lowered())
+            return self._source
+
+    @property
+    def cubin(self) -> bytes:
+        """The exact variant compiled for ``arch``. Needs NVRTC but no GPU. Raises CompileError."""
+        return self._compile().cubin
+
+    @property
+    def resources(self) -> Resources:
+        """What the exact variant takes: ``registers`` and ``spill_bytes`` a thread, ``shared_bytes`` and ``threads`` a
+        block. Raises CompileError."""
+        ir = self.lowered()
+        return replace(self._compile().resources, shared_bytes=ir.shared_bytes, threads=ir.threads)
+
+    def _compile(self) -> Compiled:
+        from gemmgen.runtime.nvrtc import compile_cubin
+
+        with self._lock:
+            if self._compiled is None:
+                self._compiled = compile_cubin(self.source, self.arch, name=self.spec.name)
+            return self._compiled
+
+    def load(self, variant: Variant, gpu: Device) -> GpuModule:
+        """The kernel of a variant, compiled and loaded on a GPU, anew at each call.
+
+        Raises CompileError, or LaunchError where a block needs more than the GPU has.
+        """
+        from gemmgen.cuda.emit import emit_cuda
+        from gemmgen.runtime.build import compile_for
+        from gemmgen.runtime.launch import OPT_IN_ABOVE, GpuModule
+
+        ir = self.lowered(variant)
+        built = compile_for(emit_cuda(ir), gpu, name=ir.name)
+        # What is over 48 KB is dynamic in the text, and given at the launch.
+        dynamic = ir.shared_bytes if ir.shared_bytes > OPT_IN_ABOVE else 0
+        return GpuModule(
+            built.code, ir.name, ir.threads, dynamic, resources=built.resources, kind=built.kind, device=gpu
+        )
+
+    def _on_host(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any) -> Any:
+        from gemmgen.runtime import device as gpus
+
+        output = output_for(A, B, self.spec, as_float32(beta)) if C is None else C
+        host = matrices(A, B, output, self.spec)
+        if output.shape[0] and output.shape[1]:
+            a, b, c = (host[name].values for name in OPERANDS)
+            self._gemm.on_host_arrays(a, b, c, alpha, beta, gpus.required(), stream)
+        return output

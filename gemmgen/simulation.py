@@ -1,0 +1,148 @@
+"""Running a kernel on the simulator: host arrays in place, every launch of the plan, faults and counts together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.launch import ITEM, OPERANDS, Launch, LaunchPlan, as_float32, order_of, plan
+from gemmgen.operands import PAGE, Matrix, matrices, output_for, scalar
+from gemmgen.tile.variant import Variant
+
+if TYPE_CHECKING:
+    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.sim.faults import Fault
+    from gemmgen.sim.run import GlobalArray, RunResult
+    from gemmgen.spec.model import Spec
+
+Lowered = Callable[[Variant], "KernelIR"]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulated product gave: ``C``, a new array; ``counters`` with the keys "global", "shared", "fma" and
+    "accesses"; and ``faults``, what the kernel did wrong, in the order it was found."""
+
+    C: Any
+    counters: Mapping[str, Any]
+    faults: tuple[Fault, ...]
+
+
+def simulate(
+    spec_or_ir: Spec | KernelIR,
+    A: Any,
+    B: Any,
+    C: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    gpu: str = "h200",
+) -> Simulation:
+    """Run C = alpha * (A @ B) + beta * C on the simulator, checking every access and counting as ``gpu`` does.
+
+    ``A``, ``B`` and ``C`` are host arrays, which stay as they are: the result is a new array. A spec is lowered to the
+    variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and alignment must suit it.
+    Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
+    """
+    from gemmgen.spec.model import Spec
+    from gemmgen.target import gpu as gpu_named
+
+    gpu_named(gpu)
+    alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
+    if isinstance(spec_or_ir, Spec):
+        spec, only = spec_or_ir, None
+    else:
+        spec, only = spec_or_ir.spec, spec_or_ir
+    output = output_for(A, B, spec, as_float32(beta)) if C is None else C
+    operands = matrices(A, B, output, spec)
+    steps = plan_of(spec, operands, alpha, beta, None if only is None else only.variant)
+    operands["C"] = operands["C"].twin()
+    lowered = lowering(spec) if only is None else _always(only)
+    result = execute(spec, steps, lowered, operands)
+    return Simulation(operands["C"].values, result.counters, tuple(result.faults))
+
+
+def lowering(spec: Spec) -> Lowered:
+    """Lowers a spec to its variants, each when it is first needed."""
+    from gemmgen.api import lower
+
+    made: dict[Variant, KernelIR] = {}
+
+    def lowered(variant: Variant) -> KernelIR:
+        if variant not in made:
+            made[variant] = lower(spec, variant)
+        return made[variant]
+
+    return lowered
+
+
+def _always(ir: KernelIR) -> Lowered:
+    return lambda _: ir
+
+
+def plan_of(
+    spec: Spec, operands: Mapping[str, Matrix], alpha: float, beta: float, variant: Variant | None = None
+) -> LaunchPlan:
+    """The launch plan of host operands."""
+    return plan(
+        spec,
+        {name: m.shape for name, m in operands.items()},
+        {name: m.strides for name, m in operands.items()},
+        {name: m.address for name, m in operands.items()},
+        alpha,
+        beta,
+        writable=operands["C"].writable,
+        variant=variant,
+    )
+
+
+def execute(spec: Spec, steps: LaunchPlan, lowered: Lowered, operands: Mapping[str, Matrix]) -> RunResult:
+    """Do what a plan says, on the simulator: C is updated in place."""
+    from gemmgen.sim.run import merged, run_kernel
+
+    placed = dict(operands)
+    for copy in steps.copies:
+        placed[copy.operand] = copied(placed[copy.operand], order_of(spec, copy.operand))
+    results = []
+    for step in steps.steps:
+        arrays = _arrays(spec, step, placed)
+        results.append(run_kernel(lowered(step.variant), step.grid, scalars_of(step), arrays))
+    return merged(results)
+
+
+def estimated_seconds(steps: LaunchPlan, lowered: Lowered) -> float:
+    """About how long ``execute`` takes, in seconds."""
+    from gemmgen.sim.cost import estimate_seconds
+
+    return sum(estimate_seconds(lowered(step.variant), step.grid, scalars_of(step)) for step in steps.steps)
+
+
+def scalars_of(step: Launch) -> dict[str, int | float]:
+    """The arguments of a launch that are no pointers."""
+    return {name: value for name, value in vars(step.arguments).items() if name not in OPERANDS}
+
+
+def copied(matrix: Matrix, order: str) -> Matrix:
+    """The copy of an input that a plan asks for, packed in the spec's order."""
+    import numpy as np
+
+    return Matrix.of(np.array(matrix.values, order="C" if order == "row" else "F"))
+
+
+def _arrays(spec: Spec, step: Launch, placed: Mapping[str, Matrix]) -> dict[str, GlobalArray]:
+    """The memory that one launch may touch: of each operand from its first element to its last."""
+    from gemmgen.sim.run import GlobalArray
+
+    given = step.arguments
+    found = {}
+    for name, shape, start, leading in (
+        ("A", (given.M, given.K), given.A, given.lda),
+        ("B", (given.K, given.N), given.B, given.ldb),
+        ("C", (given.M, given.N), given.C, given.ldc),
+    ):
+        extent, rows = shape[::-1] if order_of(spec, name) == "row" else shape
+        length = (rows - 1) * leading + extent if extent and rows else 0
+        matrix = placed[name]
+        align = (matrix.phase + start * ITEM) % PAGE
+        found[name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
+    return found
