@@ -10,7 +10,7 @@ settings.load_profile("gemmgen")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--refresh", action="store_true", help="write the expected texts of fixtures and golden files anew")
+    parser.addoption("--refresh", action="store_true", help="write expected texts (fixtures, golden files) anew")
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
     warptile = "smem" in use and max_threads >= LANES and draw(st.booleans())
     if warptile:
         use.add("warptile")
-    tiles = draw(warp_tiles(max_threads, max_sums, max_size) if warptile else thread_tiles(max_threads, max_sums, max_size))
+    kind = warp_tiles if warptile else thread_tiles
+    tiles = draw(kind(max_threads, max_sums, max_size))
     bk = draw(st.one_of(st.sampled_from([4, 8, 16]), st.integers(1, max_bk)).filter(lambda k: k <= max_bk))
     operand = st.builds(Operand, order=st.sampled_from(orders))
     spec = Spec(

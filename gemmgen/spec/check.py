@@ -103,7 +103,7 @@ def _size(s: Subject, part: str, value: int, setting: str) -> Iterator[tuple[str
     if value < 1:
         yield part, Problem(f"{part} must be positive, not {value}", "1 is the smallest", span)
     elif value > MAX_SIZE:
-        why = "a larger tile fits no block"
+        why = "a block could not hold so large a tile"
         yield part, Problem(f"{part} {value} is over the limit of {MAX_SIZE}: {value} > {MAX_SIZE}", why, span)
 
 
@@ -192,7 +192,7 @@ def _warp_given(s: Subject) -> Iterator[Problem]:
     block, thread = s.spec.block[:2], s.spec.thread
     found = warps_for(block, thread, (min(64, block[0]), min(64, block[1])))
     hint = f"add a line like {_tiles('tile warp ', found)}" if found else "leave warptile out, or change the block tile"
-    message = f"warptile needs a warp tile, and block {_x(block)} with thread {_x(thread)} gives no 'tile warp'"
+    message = f"warptile needs a warp tile, and no 'tile warp' line divides block {_x(block)} with thread {_x(thread)}"
     yield Problem(message, hint, s.span("use warptile"))
 
 
@@ -207,7 +207,7 @@ def _lanes(s: Subject) -> Iterator[Problem]:
     legal = list(lane_grids(rows, columns))
     if legal:
         given = ", ".join(f"{o}={v}" for o in ("m_iter", "n_iter") if (v := getattr(spec, o)) is not None)
-        hint = f"{' and '.join(f'(m_iter={m}, n_iter={n})' for m, n in legal)} {'do' if len(legal) > 1 else 'does'}"
+        hint = f"{' or '.join(f'(m_iter={m}, n_iter={n})' for m, n in legal)} does"
         message = f"{given} does not cover warp {_x(spec.warp)} with {LANES} lanes of thread {_x(spec.thread)}"
         yield Problem(message, hint, s.span("m_iter", "n_iter", "use warptile"))
         return

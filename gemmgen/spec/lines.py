@@ -102,11 +102,10 @@ def _problem(error: UnexpectedInput, source: Source, number: int, text: str) -> 
             return _unexpected(token, Span(source, number, token.column or 1, len(token)))
         case _:
             code = text.split("#", 1)[0].rstrip(" \t")
-            return Problem(
-                f"the line ends where more was to come, after {quoted(code[-1:])}",
-                "complete it or take the last character away",
-                Span(source, number, max(1, len(code))),
-            )
+            opened = next((pair for pair in ("()", "{}") if code.count(pair[0]) > code.count(pair[1])), "")
+            hint = f"a '{opened[1]}' is missing" if opened else "complete it or take the last character away"
+            message = f"the line ends where more was to come, after {quoted(code[-1:])}"
+            return Problem(message, hint, Span(source, number, max(1, len(code))))
 
 
 def _stray(c: str, where: Span) -> Problem:

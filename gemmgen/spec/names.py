@@ -25,11 +25,12 @@ CPP_KEYWORDS = _words("""
     wchar_t while xor xor_eq restrict
 """)
 
-# Types, variables and functions that CUDA C++ has with no header; a kernel is extern "C", so that it would clash with
-# C's own functions too.
+# Types, variables, macros and functions that CUDA C++ has with no header (found by compiling a kernel of each name
+# with NVRTC), and C's own functions, with which an extern "C" kernel would clash.
 CUDA_NAMES = _words("""
     main std cuda nv threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 cudaStream_t cudaError_t cudaEvent_t
-    size_t ptrdiff_t intptr_t uintptr_t max_align_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t
+    size_t ptrdiff_t intptr_t uintptr_t clock_t va_list va_start va_end va_arg va_copy libraryPropertyType
+    MAJOR_VERSION MINOR_VERSION PATCH_LEVEL max_align_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t
     uint32_t uint64_t uchar ushort uint ulong linux unix i386 NULL NDEBUG INFINITY NAN HUGE_VAL HUGE_VALF EOF
     errno assert printf vprintf fprintf puts putchar malloc free calloc realloc alloca memcpy memset memmove
     memcmp strlen strcpy strcmp clock clock64 time exit abort trap abs labs llabs fabs fabsf fabsl min max fmin
@@ -56,17 +57,24 @@ CUDA_NAMES = _words("""
     for prefix in ("", "make_")
 )
 
-# Identifiers of the CUDA text that gemmgen writes. A test holds that every one it writes for the ladder is here.
-EMITTED_NAMES = _words("""
-    A B C M N K BM BN BK TM TN WM WN WARPS THREADS M_ITER N_ITER As Bs Cs lda ldb ldc alpha beta regM regN
-    threadResults threadRow threadCol tileA tileB tileC blockA blockB blockC as_float2 as_float4 warp lane staged
-    out old pass k k0 m n v p
+# Names that the front end takes and the assembler behind it does not: with NVRTC 13.5 a kernel of the first crashes the
+# whole process, the others are words of PTX.
+ASSEMBLER_NAMES = _words("""
+    A7 WARP_SZ function_name inlined_at
 """)
 
-RESERVED = CPP_KEYWORDS | CUDA_NAMES | EMITTED_NAMES
+# Identifiers of the CUDA text that gemmgen writes. A test holds that every one is here.
+EMITTED_NAMES = _words("""
+    A B C M N K lda ldb ldc alpha beta BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARPS STRIDE_A
+    STRIDE_B STRIDE_C STAGES As Bs Cs dynamicShared regM regN threadResults acc staged out old warp lane warpRow
+    warpCol threadRow threadCol row col rowsLeft colsLeft innerRowA innerColA innerRowB innerColB tileA tileB
+    tileC blockA blockB blockC as_float2 as_float4 i j k k0 m n p q v line offset pass
+""")
+
+RESERVED = CPP_KEYWORDS | CUDA_NAMES | ASSEMBLER_NAMES | EMITTED_NAMES
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_IMPLEMENTATION = re.compile(r"__|_[A-Z]")
+_IMPLEMENTATION = re.compile(r"__|_[A-Z]|cuda|CUDA|CU[A-Z_]|CUuuid|NV_")
 
 
 def name_problem(name: str) -> tuple[str, str] | None:
@@ -82,7 +90,9 @@ def name_problem(name: str) -> tuple[str, str] | None:
     if name in CPP_KEYWORDS:
         return f"kernel name '{name}' is a keyword of C++", hint
     if name in CUDA_NAMES:
-        return f"kernel name '{name}' is a name that CUDA C++ already has", hint
+        return f"kernel name '{name}' is a name that C or CUDA C++ already has", hint
+    if name in ASSEMBLER_NAMES:
+        return f"kernel name '{name}' is a name that NVIDIA's assembler does not take", hint
     if name in EMITTED_NAMES:
         return f"kernel name '{name}' is a name that the generated text uses", hint
     if _IMPLEMENTATION.match(name):
@@ -94,17 +104,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """The known name that ``word`` was most likely meant to be, letter case aside."""
     names = list(known)
     by_lower = {n.lower(): n for n in names}
-    found = difflib.get_close_matches(word.lower()[:100], by_lower, 1, 0.0)
+    found = difflib.get_close_matches(word.lower()[:MAX_NAME], by_lower, 1, 0.0)
     return by_lower[found[0]] if found else names[0]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown ``word``; one made of known names glued together is taken apart."""
     names = list(known)
-    pieces = _pieces(word, sorted(names, key=len, reverse=True))
+    pieces = _pieces(word[:MAX_NAME], sorted(names, key=len, reverse=True))
     if len(pieces) > 1:
         return f"did you mean '{', '.join(pieces)}'?"
-    return f"did you mean '{nearest(word, names)}'?"
+    if difflib.get_close_matches(word.lower()[:MAX_NAME], [n.lower() for n in names], 1, 0.5):
+        return f"did you mean '{nearest(word, names)}'?"
+    return f"there is {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _pieces(word: str, names: list[str]) -> list[str]:

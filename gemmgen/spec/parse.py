@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from gemmgen.diagnostics import ArgumentError, Problem, Source, Span, SpecError,
 from gemmgen.spec.check import Subject, notes, problems
 from gemmgen.spec.lines import Line, Word, normalised, read_lines
 from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
-from gemmgen.spec.names import did_you_mean
+from gemmgen.spec.names import did_you_mean, nearest
 
 MAX_DIGITS = 9  # of a number; more cannot be meant
 
 _SETTINGS = {row.name: row for row in SETTINGS}
+_STARTS = list(dict.fromkeys(name.split(" ", 1)[0] for name in _SETTINGS))
 _TOGGLES = {t.name: t for t in TOGGLES}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _PLACEHOLDERS: dict[str, Any] = {"name": "kernel", "block": (1, 1, 1)}
@@ -32,12 +33,12 @@ def parse(text: str, filename: str = "<string>") -> Spec:
     draft = _Draft(source)
     for line in read_lines(source, draft.problems):
         _read(draft, line)
-    _require(draft)
+    missing = list(_missing(draft))
     spec = Spec(
         **(_PLACEHOLDERS | draft.values), filename=filename, comment=_leading_comment(source.text), spans=draft.spans
     )
     subject = Subject(spec, frozenset(draft.bad), no_bk="BK" not in draft.spans and "BK" not in draft.bad)
-    found = sorted([*draft.problems, *problems(subject)], key=_place)
+    found = sorted([*draft.problems, *problems(subject)], key=_place) + missing
     if found:
         raise SpecError(found, filename)
     return _noted(spec)
@@ -122,6 +123,7 @@ def _read(draft: _Draft, line: Line) -> None:
         first = draft.spans[row.name].line
         hint = "keep one of the two"
         draft.wrong(line.span, f"{row.name} is given twice, on lines {first} and {line.span.line}", hint)
+        draft.spoil(row)
         return
     draft.spans[row.name] = line.span
     items = [line.items[0][skip:], *line.items[1:]]
@@ -130,7 +132,7 @@ def _read(draft: _Draft, line: Line) -> None:
         draft.wrong(line.span, f"{row.name} needs a value", f"write it like '{_example(row)}'")
     elif row.form == "toggles" or not _stray_options(draft, items):
         _READERS[row.form](draft, row, items)
-    if len(draft.problems) > before:
+    if len(draft.problems) > before and not (row.form == "sizes" and row.fields[0] in draft.values):
         draft.spoil(row)
 
 
@@ -156,9 +158,10 @@ def _row(draft: _Draft, line: Line) -> tuple[Setting, int] | None:
 
 def _meant(word: str) -> str:
     """A hint for an unknown setting; one glued to what follows is taken apart."""
-    starts = list(dict.fromkeys(name.split(" ", 1)[0] for name in _SETTINGS))
-    glued = next((s for s in starts if word.startswith(s)), None)
-    return f"did you mean '{glued} {word[len(glued) :]}'?"[:80] if glued else did_you_mean(word, starts)
+    glued = next((s for s in _STARTS if word.startswith(s)), None)
+    if glued and len(word) <= 60:
+        return f"did you mean '{glued} {word[len(glued) :]}'?"
+    return did_you_mean(word, _STARTS)
 
 
 def _stray_options(draft: _Draft, items: list[tuple[Word, ...]]) -> bool:
@@ -240,7 +243,8 @@ def _sizes(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
         span = Span(draft.source, word.span.line, column, len(piece))
         draft.spans[part] = span
         value = _integer(draft, piece, span, part)
-        sizes.append(value if value is not None else 1)
+        sizes.append(1 if value is None else value)
+        draft.bad.update([part] if value is None else [])
         column += len(piece) + 1
     draft.values[row.fields[0]] = tuple(sizes) + (1,) * (many - len(sizes))
 
@@ -335,10 +339,19 @@ _READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] 
 }
 
 
-def _require(draft: _Draft) -> None:
-    """Settings that a spec cannot do without."""
+def _missing(draft: _Draft) -> Iterator[Problem]:
+    """Settings that a spec cannot do without; not those that a line in error was perhaps to give."""
+    unread = {_guess(draft.source.line(p.span.line)) for p in draft.problems if p.span}
     for row in SETTINGS:
-        if row.required and row.name not in draft.spans:
+        if not row.required or row.name in draft.spans:
+            continue
+        draft.spoil(row)
+        if row.name.split(" ")[0] not in unread:
             at = next(iter(draft.spans.values()), Span(draft.source, 1, 1))
-            draft.wrong(at, f"no '{row.name}' line", f"add one like '{_example(row)}'")
-            draft.spoil(row)
+            yield Problem(f"no '{row.name}' line", f"add one like '{_example(row)}'", at)
+
+
+def _guess(line: str) -> str:
+    """Which setting a line was most likely to give."""
+    word = (line.split() or [""])[0]
+    return next((start for start in _STARTS if word.startswith(start)), "") or nearest(word, _STARTS)

@@ -1,0 +1,52 @@
+"""What of a spec's text reaches the CUDA text: its name, and nothing that depends on how the file was saved."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import specs
+
+from gemmgen.cuda.emit import emit_cuda
+from gemmgen.launch import VARIANTS
+from gemmgen.lower import lower
+from gemmgen.spec.ladder import ladder_names, ladder_path
+from gemmgen.spec.model import Spec
+from gemmgen.spec.names import RESERVED
+from gemmgen.spec.parse import load, parse
+
+
+def identifiers(cuda: str) -> set[str]:
+    """The names in a text that a kernel's own could clash with: not members, comments, strings or pragmas."""
+    code = re.sub(r'//.*|"[^"]*"|#pragma.*', "", cuda)
+    return {name for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*", code) if not name.startswith("__")}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ladder_names())
+def test_names_of_the_ladders_text_are_reserved(name: str, variant: str) -> None:
+    used = identifiers(emit_cuda(lower(load(ladder_path(name)), VARIANTS[variant])))
+    assert used - RESERVED == {name}
+
+
+@given(specs(orders=("row", "col")), st.sampled_from(sorted(VARIANTS)))
+def test_names_of_any_text_are_reserved(spec: Spec, variant: str) -> None:
+    used = identifiers(emit_cuda(lower(spec, VARIANTS[variant])))
+    assert used - RESERVED == {spec.name}
+
+
+@pytest.mark.parametrize("name", ["smem_k", "float4_test", "x", "kernel_a"])
+def test_g10_the_name_is_the_kernels_in_cuda(name: str) -> None:
+    spec = parse(f"kernel {name}\ntile block 32x32x8\ntile thread 4x4\nuse coalescing, smem, transposeA, float4\n")
+    assert re.search(rf"^(?:.*\s)?{name}\(int M, int N, int K", emit_cuda(lower(spec)), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ladder_names())
+def test_g29_the_form_of_the_file_does_not_reach_cuda(name: str) -> None:
+    text = ladder_path(name).read_text(encoding="utf-8")
+    cuda = emit_cuda(lower(parse(text)))
+    for form in ("\ufeff" + text, text.replace("\n", "\r\n"), text.rstrip("\n"), text.replace("\n", " \t\n") + "# end"):
+        assert emit_cuda(lower(parse(form))) == cuda
+    assert emit_cuda(lower(parse(parse(text).to_text()))) == cuda
