@@ -110,11 +110,12 @@ def test_emit_is_the_same_every_time_and_tells_variants_apart() -> None:
 
 def test_comments_of_equal_specs_stay_their_own() -> None:
     """Equality of specs leaves comments out; nothing remembered may mix them up."""
-    one, two = (gemmgen.parse(f"# {word}\n{TEXT}") for word in ("first", "second"))
+    one, two = (gemmgen.parse(f"# {word}\n{TEXT}") for word in ("Alpacas", "Zebras"))
     assert one == two
     assert [gemmgen.lower(s).spec.comment for s in (one, two)] == [s.comment for s in (one, two)]
     assert [gemmgen.compile(s, device="sim").lowered().spec.comment for s in (one, two)] == [one.comment, two.comment]
-    assert "first" in one.comment and "second" in two.comment
+    assert ["Alpacas" in gemmgen.emit(s) for s in (one, two)] == [True, False]
+    assert ["Zebras" in gemmgen.emit(s) for s in (one, two)] == [False, True]
 
 
 @pytest.mark.parametrize(
