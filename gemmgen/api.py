@@ -35,9 +35,18 @@ def load(path: str | PathLike[str]) -> Spec:
 
 def checked(spec: Spec) -> Spec:
     """The spec, where its tiles fit a GPU. Raises SpecError else, with the bytes needed and the limit."""
-    problems = _problems(spec)
+    problems = _problems(of_type(spec))
     if problems:
         raise SpecError(problems, spec.filename)
+    return spec
+
+
+def of_type(spec: Any) -> Spec:
+    """The spec itself. Raises ArgumentError for anything that is none."""
+    from gemmgen.spec.model import Spec
+
+    if not isinstance(spec, Spec):
+        raise ArgumentError(f"spec is a {type(spec).__name__}; gemmgen.load(path) and gemmgen.parse(text) make one")
     return spec
 
 

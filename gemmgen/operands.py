@@ -24,6 +24,9 @@ PAGE = 256  # what allocations on a device are aligned to, in bytes
 
 def on_device(x: Any) -> bool:
     """Whether an array lies in the memory of a device."""
+    cuda = getattr(x, "is_cuda", None)
+    if isinstance(cuda, bool):  # torch: faster than asking through DLPack
+        return cuda
     kind = getattr(x, "__dlpack_device__", None)
     if kind is not None:
         return int(kind()[0]) not in _HOST
@@ -74,6 +77,8 @@ def host_array(name: str, x: Any) -> Host:
 
 def scalar(name: str, value: Any) -> float:
     """A real number as a float, Python's or NumPy's. Raises ArgumentError for anything else."""
+    if type(value) is float:
+        return value
     if getattr(value, "ndim", None) == 0 and type(value).__module__ == "numpy":
         value = value.item()
     if not isinstance(value, numbers.Real):

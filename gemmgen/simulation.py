@@ -44,15 +44,14 @@ def simulate(
     variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and alignment must suit it.
     Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
     """
-    from gemmgen.spec.model import Spec
+    from gemmgen.api import of_type
+    from gemmgen.ir.nodes import KernelIR
     from gemmgen.target import gpu as gpu_named
 
     gpu_named(gpu)
     alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
-    if isinstance(spec_or_ir, Spec):
-        spec, only = spec_or_ir, None
-    else:
-        spec, only = spec_or_ir.spec, spec_or_ir
+    only = spec_or_ir if isinstance(spec_or_ir, KernelIR) else None
+    spec = of_type(spec_or_ir) if only is None else only.spec
     output = output_for(A, B, spec, as_float32(beta)) if C is None else C
     operands = matrices(A, B, output, spec)
     steps = plan_of(spec, operands, alpha, beta, None if only is None else only.variant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gemmgen.launch import as_float32
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     Doubles: TypeAlias = "NDArray[np.float64]"
 
+PANEL = 1 << 22  # elements of C or A that are compared at once
 UNIT = 2.0**-24  # unit roundoff of float32, in which the kernels accumulate
 
 
@@ -83,52 +84,72 @@ def _failure(reason: str) -> Verification:
 
 
 def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float) -> Verification:
+    """The comparison in panels of rows, so that the doubles of a large product need little memory."""
     import numpy as np
 
-    got = c.astype(np.float64)
-    with np.errstate(all="ignore"):
-        want, magnitude, added = _reference(a, b, c0, alpha, beta, got.shape)
-        error = np.abs(got - want)
-        info = np.finfo(c.dtype)
-        bound = 2 * (a.shape[1] + 1) * UNIT * magnitude + 2 * UNIT * added + 0.5 * float(info.eps) * np.abs(want)
-        bound += (a.shape[1] + 2) * float(info.smallest_subnormal)
-        within = error <= bound
+    unread = alpha == 0.0 or a.shape[1] == 0
+    right = np.zeros((0, c.shape[1])) if unread else b.astype(np.float64)
+    sizes = np.abs(right)
+    rows = max(1, PANEL // max(c.shape[1], a.shape[1]))
+    worst, badness, largest, wrong = Verification(True, 0.0), -1.0, 0.0, 0
+    for i in range(0, c.shape[0], rows):
+        part = slice(i, i + rows)
+        left = a[part, :0] if unread else a[part]
+        with np.errstate(all="ignore"):
+            reference = _reference(left.astype(np.float64), right, sizes, None if c0 is None else c0[part], alpha, beta)
+            found, how_bad = _panel(c[part], reference, a.shape[1], i)
+        wrong, largest = wrong + found.wrong, max(largest, found.max_error)
+        if how_bad > badness:
+            worst, badness = found, how_bad
+    return replace(worst, ok=wrong == 0, wrong=wrong, max_error=largest)
+
+
+def _panel(
+    c: Any, reference: tuple[Doubles, Doubles, Doubles], depth: int, first_row: int
+) -> tuple[Verification, float]:
+    """The verdict on some rows, and how far the worst element is into its bound; ``depth`` is K."""
+    import numpy as np
+
+    want, magnitude, added = reference
+    got, info = c.astype(np.float64), np.finfo(c.dtype)
+    error = np.abs(got - want)
+    bound = 2 * (depth + 1) * UNIT * magnitude + 2 * UNIT * added + 0.5 * float(info.eps) * np.abs(want)
+    bound += (depth + 2) * float(info.smallest_subnormal)
     finite = np.isfinite(got) & np.isfinite(want)
-    right = np.where(finite, within, _agree(got, want, magnitude, c.dtype))
-    # How far an element is into its bound; what is wrong and not finite is worst of all, what agrees is no error.
+    right = np.where(finite, error <= bound, _agree(got, want, magnitude, c.dtype))
+    # What is wrong and not finite is worst of all, what agrees is no error.
     error = np.where(finite, error, np.where(right, 0.0, np.inf))
-    with np.errstate(invalid="ignore"):
-        badness = np.where(finite, error / bound, error)
+    badness = np.where(finite, error / bound, error)
     i, j = (int(x) for x in np.unravel_index(int(np.argmax(badness)), badness.shape))
     wrong = int(right.size - np.count_nonzero(right))
-    return Verification(
-        wrong == 0, float(error.max()), (i, j), float(got[i, j]), float(want[i, j]), float(bound[i, j]), wrong=wrong
-    )
+    values = float(got[i, j]), float(want[i, j]), float(bound[i, j])
+    found = Verification(wrong == 0, float(error.max()), (first_row + i, j), *values, wrong=wrong)
+    return found, float(badness[i, j])
 
 
 def _reference(
-    a: Any, b: Any, c0: Any, alpha: float, beta: float, shape: tuple[int, ...]
+    a: Doubles, b: Doubles, sizes: Doubles, c0: Any, alpha: float, beta: float
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """The product, |alpha||A||B| and |beta C0|, all in float64. What alpha or beta of 0 hides is not looked at."""
+    """alpha * (A @ B) + beta * C0, |alpha||A||B| and |beta C0| of some rows, where ``sizes`` is |B|.
+
+    An empty sum is 0, whatever alpha is.
+    """
     import numpy as np
 
-    want, magnitude, added = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    if alpha != 0.0 and a.shape[1]:
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        want = alpha * (a @ b)
-        magnitude = abs(alpha) * (np.abs(a) @ np.abs(b))
-    if c0 is not None:
-        term = beta * c0.astype(np.float64)
-        want, added = want + term, np.abs(term)
-    return want, magnitude, added
+    empty = a.shape[1] == 0
+    want: Doubles = a @ b if empty else alpha * (a @ b)
+    magnitude: Doubles = np.zeros_like(want) if empty else abs(alpha) * (np.abs(a) @ sizes)
+    if c0 is None:
+        return want, magnitude, np.zeros_like(want)
+    term = beta * c0.astype(np.float64)
+    return want + term, magnitude, np.abs(term)
 
 
 def _agree(got: Doubles, want: Doubles, magnitude: Doubles, dtype: Any) -> NDArray[np.bool_]:
     """Where two values, at least one of them not finite, are the same, or an infinity is an honest overflow."""
     import numpy as np
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = want.astype(dtype).astype(np.float64)
-        overflow = np.isinf(magnitude.astype(dtype)) & np.isfinite(want)
+    rounded = want.astype(dtype).astype(np.float64)
+    overflow = np.isinf(magnitude.astype(dtype)) & np.isfinite(want)
     same: NDArray[np.bool_] = (np.isnan(got) & np.isnan(want)) | (got == rounded) | (np.isinf(got) & overflow)
     return same

@@ -46,7 +46,7 @@ class Place:
         root = values
         while isinstance(root.base, np.ndarray):
             root = root.base
-        flat = np.ascontiguousarray(root).view(np.uint8).reshape(-1)
+        flat = root.ravel(order="K").view(np.uint8)  # as it lies in memory
         buffer = memory.DeviceArray.empty((1, max(flat.size // 4, 1)), "float32", 0)
         with on_device(0):
             memory.upload(flat, buffer.address, LEGACY_STREAM)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import Place, place
+from places import DeviceView, Place, place
 
 import gemmgen
 from gemmgen import ArgumentError, Spec, verify
@@ -312,13 +312,12 @@ def test_g28_rows_past_2_31_elements(place: Place) -> None:
     B = (np.arange(n) % 5 + 1).astype(F32).reshape(1, n)
     C = DeviceArray.empty((m, n), "float32", 0)
     kernel(place.put(A), place.put(B), C)
-    last = DeviceView_of_last_row(C)
+    last = last_row(C)
     assert place.get(last)[0, 32767] == 9.0 and place.get(last)[0, 0] == float(65536 % 7 + 1)
 
 
-def DeviceView_of_last_row(C: Any) -> Any:
-    from places import DeviceView
-
+def last_row(C: Any) -> DeviceView:
+    """The last row of a packed matrix on the device."""
     rows, columns = C.shape
     whole = C.__cuda_array_interface__
     return DeviceView(C, {**whole, "shape": (1, columns), "data": (whole["data"][0] + (rows - 1) * columns * 4, False)})

@@ -155,8 +155,8 @@ def test_g28_rows_past_the_grid_limit_become_panels() -> None:
     for step in result.steps:
         assert step.grid[1] <= 65535
         assert step.grid == (1, -(-step.arguments.M // 16), 1)
-        assert step.arguments.A == covered * 8
-        assert step.arguments.C == covered * 16
+        assert covered * 8 == step.arguments.A
+        assert covered * 16 == step.arguments.C
         covered += step.arguments.M
     assert covered == m and len(result.steps) == 2
 
@@ -179,7 +179,7 @@ def test_panels_keep_alignment_and_columns() -> None:
         assert covered == set(product(range(50), range(49)))
         for s in steps:
             row, column = s.arguments.A // 2, s.arguments.B
-            assert s.arguments.C == (row * 50 + column if order == "row" else column * 64 + row)
+            assert (row * 50 + column if order == "row" else column * 64 + row) == s.arguments.C
             assert row % 4 == 0 and column % 4 == 0
 
 

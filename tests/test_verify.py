@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from math import inf, nan
 from typing import Any
 
@@ -162,6 +163,22 @@ def test_operands_that_make_no_product_are_refused() -> None:
         verify(ones(2, 2), ones(2), ones(2, 2))
     with pytest.raises(ArgumentError, match="must be an array"):
         verify(ones(2, 2), [[1.0]], ones(2, 2))
+
+
+def test_panels_of_rows_are_one_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["gemmgen.verify"]
+    rng = np.random.default_rng(3)
+    A, B, C0 = (rng.standard_normal(s).astype(F32) for s in ((37, 5), (5, 11), (37, 11)))
+    good = A @ B + C0
+    bad = good.copy()
+    bad[20, 3] += F32(1)
+    bad[36, 10] = nan
+    whole = [verify(C, A, B, C0, 1.0, 1.0) for C in (good, bad)]
+    monkeypatch.setattr(module, "PANEL", 40)
+    assert verify(good, A, B, C0, 1.0, 1.0) == whole[0] and whole[0].ok
+    parts = verify(bad, A, B, C0, 1.0, 1.0)
+    assert (parts.ok, parts.wrong, parts.where, parts.max_error) == (False, 2, (36, 10), inf)
+    assert (whole[1].wrong, whole[1].where) == (2, (36, 10))
 
 
 def test_the_worst_element_is_reported_when_all_are_right() -> None:
