@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,8 +28,11 @@ class Source:
 
     def line(self, number: int) -> str:
         """Line ``number``, from 1; empty where there is none."""
-        lines = self.text.split("\n")
-        return lines[number - 1] if 1 <= number <= len(lines) else ""
+        return self.lines[number - 1] if 1 <= number <= len(self.lines) else ""
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
 
 
 @dataclass(frozen=True)

@@ -336,6 +336,16 @@ def test_a_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
     assert len(str(info.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("text", ["foo bar\n" * 10_000, "# " + "x" * 70_000, "use " + "smem," * 20_000])
+def test_a_text_far_too_long_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "long.gemm"
+    path.write_text(text, encoding="utf-8")
+    for refused in (lambda: parse(text, str(path)), lambda: load(path)):
+        with pytest.raises(SpecError, match="longer than 65536 bytes") as info:
+            refused()
+        assert info.value.filename == str(path)
+
+
 def test_spans_say_where_each_setting_is() -> None:
     spec = parse(spec_with("tile block 64x64x8", "tile thread 4x8", "use smem, float4"))
     places = {key: (span.line, span.column) for key, span in spec.spans.items()}

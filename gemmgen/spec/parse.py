@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from gemmgen.diagnostics import ArgumentError, Problem, Source, Span, SpecError, quoted
@@ -16,6 +15,7 @@ from gemmgen.spec.lines import Line, Word, normalised, read_lines
 from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean, nearest
 
+MAX_TEXT = 64 * 1024  # characters or bytes of a spec; a larger file is not one
 MAX_DIGITS = 9  # of a number; more cannot be meant
 
 _SETTINGS = {row.name: row for row in SETTINGS}
@@ -29,6 +29,8 @@ def parse(text: str, filename: str = "<string>") -> Spec:
     """The spec that ``text`` says. Raises SpecError with every mistake in it, each with line and column."""
     if not isinstance(text, str):
         raise ArgumentError(f"text: given {type(text).__name__}, wanted str")
+    if len(text) > MAX_TEXT:
+        raise SpecError([_too_long()], filename)
     source = Source(filename, normalised(text))
     draft = _Draft(source)
     for line in read_lines(source, draft.problems):
@@ -51,11 +53,18 @@ def load(path: str | os.PathLike[str]) -> Spec:
     """
     filename = os.fspath(path)
     try:
-        data = Path(filename).read_bytes()
+        with open(filename, "rb") as file:
+            data = file.read(MAX_TEXT + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SpecError([Problem(f"cannot read the spec: {reason}")], filename) from None
+    if len(data) > MAX_TEXT:
+        raise SpecError([_too_long()], filename)
     return parse(_decoded(data, filename), filename)
+
+
+def _too_long() -> Problem:
+    return Problem(f"this is no spec: it is longer than {MAX_TEXT} bytes", "a spec is about ten lines")
 
 
 def _decoded(data: bytes, filename: str) -> str:
@@ -341,10 +350,9 @@ _READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] 
 
 def _missing(draft: _Draft) -> Iterator[Problem]:
     """Settings that a spec cannot do without; not those that a line in error was perhaps to give."""
-    unread = {_guess(draft.source.line(p.span.line)) for p in draft.problems if p.span}
-    for row in SETTINGS:
-        if not row.required or row.name in draft.spans:
-            continue
+    rows = [row for row in SETTINGS if row.required and row.name not in draft.spans]
+    unread = {_guess(draft.source.line(p.span.line)) for p in draft.problems if p.span} if rows else set()
+    for row in rows:
         draft.spoil(row)
         if row.name.split(" ")[0] not in unread:
             at = next(iter(draft.spans.values()), Span(draft.source, 1, 1))
