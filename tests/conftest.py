@@ -13,6 +13,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh", action="store_true", help="write expected texts (fixtures, golden files) anew")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked ``gpu`` are skipped, with the reason, where no GPU can be used."""
+    from gemmgen.runtime.device import current, why_none
+
+    if any(item.get_closest_marker("gpu") for item in items) and current() is None:
+        skip = pytest.mark.skip(reason=f"no GPU: {why_none()}")
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(skip)
+
+
 @pytest.fixture
 def refresh(request: pytest.FixtureRequest) -> bool:
     """Whether expected texts are to be written, not compared."""

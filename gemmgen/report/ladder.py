@@ -41,6 +41,7 @@ class Counted:
 
     global_load_requests: int
     global_load_sectors: int
+    global_load_bytes_used: int
     shared_load_requests: int
     shared_load_wavefronts: int
     shared_load_ideal_wavefronts: int
@@ -53,6 +54,7 @@ class Counted:
         return cls(
             loads["requests"],
             loads["sectors"],
+            loads["bytes_used"],
             shared["requests"],
             shared["wavefronts"],
             shared["ideal_wavefronts"],
@@ -130,18 +132,18 @@ def counted_table(result: LadderResult) -> str:
     for number, line in enumerate(result.rungs):
         assert line.counted is not None
         c, rung = line.counted, line.rung
-        a_request = f"{c.global_load_sectors / max(1, c.global_load_requests):.1f}"
+        used = f"{c.global_load_bytes_used / max(1, 32 * c.global_load_sectors):.0%}"
         a_load = f"{c.fma / max(1, 32 * c.shared_load_requests):.1f}" if c.shared_load_requests else None
-        counts = [c.global_load_sectors, a_request, c.shared_load_wavefronts, a_load]
+        counts = [c.global_load_sectors, used, c.shared_load_wavefronts, a_load]
         rows.append([number, rung.spec, *counts, rung.fixes or None, rung.leaves])
     headers = [
-        "#", "kernel", "global sectors", "a request", "shared wavefronts", "FMA a shared load", "bottleneck fixed",
+        "#", "kernel", "global sectors", "of them used", "shared wavefronts", "FMA a shared load", "bottleneck fixed",
         "new bottleneck",
     ]  # fmt: skip
     return f"{format_table(headers, rows)}\n{COUNTS_EXPLAINED}"
 
 
 COUNTS_EXPLAINED = (
-    "loads only: 32-byte sectors read from global memory, and how many a request of one warp touches;\nwavefronts are "
-    "the turns that shared memory takes to serve the warps; FMA a shared load is for one thread"
+    "loads only: 32-byte sectors read from global memory, and the part of their bytes that the warps asked for;\n"
+    "wavefronts are the turns that shared memory takes to serve the warps; FMA a shared load is for one thread"
 )

@@ -1,0 +1,262 @@
+"""``gemmgen ladder`` and ``gemmgen bench``: tables and JSON, with a GPU played where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gemmgen
+from gemmgen.cli import host, ladder, machine, run, timing
+from gemmgen.cli.options import Size
+from gemmgen.report.bench import Comparison, comparison_table
+from gemmgen.report.ladder import RUNGS
+from gemmgen.runtime import baseline, device
+from gemmgen.runtime import timing as runtime_timing
+from gemmgen.runtime.check import Checked
+from gemmgen.runtime.timing import Bench, Timing
+from gemmgen.spec.ladder import ladder_names, ladder_path
+
+
+def played(names: Sequence[str], size: tuple[int, int, int]) -> Bench:
+    """A run of sides that take 8, 7, ... ms, so that each is faster than the one before."""
+    timings = tuple(
+        Timing(name, s, s * 0.99, s * 1.02, s * 0.98, s * 1.1, 15, 4)
+        for name, s in zip(names, (0.001 * (8 - i) for i in range(len(names))), strict=True)
+    )
+    checks = tuple(Checked(True, 1e-6, (0, 0), 1.0, 1.0, 1e-5, "all, on the host") for _ in names)
+    return Bench(size, 1.0, 0.0, False, 4, 800_000_000, "graph", timings, checks)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A GPU and a cuBLAS that are played. Returns the sides of each run, by name."""
+    runs: list[list[str]] = []
+    named = {"ordinal": 0, "name": "NVIDIA Play", "cc": (9, 0), "driver": (13, 0)}
+    fake = device.Device(**{f.name: named.get(f.name, 1) for f in dataclasses.fields(device.Device)})
+
+    class Cublas:
+        name = "cublas"
+        description = "cuBLAS 13.1.0 through a play, TF32 off"
+
+        def __init__(self, where: Any) -> None:
+            assert where is fake
+
+        def close(self) -> None:
+            runs[-1].append("closed")
+
+    def bench(sides: Sequence[Any], size: Size, *, warm: bool, progress: Callable[[str], None]) -> Bench:
+        progress("timing")
+        runs.append([side.name for side in sides])
+        return played(runs[-1], size)
+
+    monkeypatch.setattr(device, "current", lambda: fake)
+    monkeypatch.setattr(machine, "driver_version", lambda: "580.95.05")
+    monkeypatch.setattr(gemmgen, "compile", lambda spec, *_: spec)
+    monkeypatch.setattr(baseline, "Cublas", Cublas)
+    monkeypatch.setattr(runtime_timing, "bench", bench)
+    monkeypatch.setattr(timing, "wants_cublas", lambda wanted: wanted is not timing.Baseline.none)
+    return runs
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "current", lambda: None)
+    monkeypatch.setattr(device, "why_none", lambda: "there is none")
+
+
+# --- ladder -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_rungs_are_the_ladder_in_order() -> None:
+    names = [rung.spec for rung in RUNGS]
+    assert names == [name for name in ladder_names() if name in names] and len(names) == 7
+    assert RUNGS[0].fixes == "" and all(rung.fixes for rung in RUNGS[1:]) and all(rung.leaves for rung in RUNGS)
+
+
+def test_ladder_without_a_gpu_counts_and_says_so(no_gpu: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ladder", "--size", "64"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("64x64x64 on the simulator, as there is none: counts, not times\n")
+    header = out.splitlines()[2]
+    assert "global sectors" in header and "GFLOP/s" not in header
+    for rung in RUNGS:
+        [line] = [line for line in out.splitlines() if f" {rung.spec} " in line]
+        assert rung.fixes in line and line.endswith(rung.leaves)
+
+
+def test_ladder_json_has_the_simulator_s_counts(no_gpu: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ladder", "--size", "32x64x96", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["device"] == "sim" and result["size"] == [32, 64, 96] and result["gpu"] is None
+    assert result["flops"] == 2 * 32 * 64 * 96 and result["baseline"] is None
+    naive, coalesced, smem = result["rungs"][:3]
+    assert all(row["verified"] for row in result["rungs"])
+    assert naive["counts"]["fma"] == coalesced["counts"]["fma"] == smem["counts"]["fma"] == 32 * 64 * 96
+    sectors = [row["counts"]["global_load_sectors"] for row in (naive, coalesced, smem)]
+    assert sectors == sorted(sectors, reverse=True) and naive["counts"]["shared_load_wavefronts"] == 0
+    assert smem["counts"]["shared_load_wavefronts"] > 0
+    assert {"gemmgen", "python", "numpy"} <= result["versions"].keys()
+
+
+def test_ladder_fails_where_a_rung_is_wrong(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = ladder.counted
+
+    def wrong(rung: Any, *arguments: Any) -> Any:
+        return dataclasses.replace(real(rung, *arguments), verified=rung.spec != "smem")
+
+    monkeypatch.setattr(ladder, "counted", wrong)
+    assert run(["ladder", "--size", "16"]) == 1
+    assert capsys.readouterr().err == "error: wrong results: smem\n"
+
+
+def test_ladder_on_a_gpu_is_the_lesson_s_table(gpu: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ladder"]) == 0
+    assert gpu == [[*(rung.spec for rung in RUNGS), "cublas", "closed"]]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "4096x4096x4096 on NVIDIA Play"
+    assert [word in lines[2] for word in ("time", "GFLOP/s", "of cuBLAS", "bottleneck fixed", "new bottleneck")]
+    assert "8 ms" in lines[4] and "12.5%" in lines[4] and f"{2 * 4096**3 / 0.008 / 1e9:,.0f}" in lines[4]
+    assert "cuBLAS" in lines[11] and "100.0%" in lines[11]
+
+
+def test_ladder_json_on_a_gpu(gpu: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ladder", "--size", "1024", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["gpu"], result["arch"], result["driver"]) == ("NVIDIA Play", "sm_90", "580.95.05")
+    assert result["baseline"]["description"].startswith("cuBLAS 13.1.0") and result["method"] == "graph"
+    last = result["rungs"][-1]
+    assert last["kernel"] == "warptile" and last["percent_of_cublas"] == pytest.approx(50.0)
+    assert last["gflops"] == pytest.approx(2 * 1024**3 / last["median_s"] / 1e9)
+    assert "commit" in result
+
+
+# --- bench ------------------------------------------------------------------------------------------------------------
+
+
+def test_bench_compares_with_cublas_at_every_size(gpu: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "warptile", "naive", "--sizes", "1024,64x32x16"]) == 0
+    assert gpu == [["warptile", "naive", "cublas", "closed"]] * 2
+    out = capsys.readouterr().out
+    assert "1024x1024x1024 on NVIDIA Play" in out and "64x32x16 on NVIDIA Play" in out
+    assert "4 sets of operands in turn, 800 MB" in out
+
+
+def test_bench_json_and_no_baseline(gpu: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "warptile", "--baseline", "none", "--json"]) == 0
+    assert gpu == [["warptile"]]
+    [result] = json.loads(capsys.readouterr().out)["results"]
+    assert result["baseline"] is None and result["size"] == [4096, 4096, 4096]
+    [kernel] = result["kernels"]
+    assert kernel["name"] == "warptile" and kernel["verified"] and kernel["percent_of_baseline"] is None
+
+
+@pytest.mark.parametrize(
+    "error", [baseline.BaselineError("cuBLAS failed"), runtime_timing.WrongResult("naive is wrong")]
+)
+def test_g26_a_baseline_that_fails_aborts_the_comparison(
+    error: Exception, gpu: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        gpu.append([])
+        raise error
+
+    monkeypatch.setattr(runtime_timing, "bench", fails)
+    for command in (["bench", "naive"], ["ladder"], ["bench", "naive", "--json"]):
+        assert run(command) == 1
+        out, err = capsys.readouterr()
+        assert out == "" and err == f"error: {error}\n"
+
+
+def test_cublas_is_left_out_only_where_it_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not timing.wants_cublas(timing.Baseline.auto)
+    assert "pip install" in capsys.readouterr().err
+    assert timing.wants_cublas(timing.Baseline.cublas)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "cupy" or None)
+    assert timing.wants_cublas(timing.Baseline.auto)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_table_without_a_baseline_has_dashes() -> None:
+    table = comparison_table(Comparison(played(["one"], (8, 8, 8))))
+    assert table.splitlines()[2].rstrip().endswith("-")
+
+
+# --- bench --host -----------------------------------------------------------------------------------------------------
+
+
+def test_bench_host_prints_targets_and_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host, "simulated", lambda: (0.5, 600.0))
+    monkeypatch.setattr(host, "TEXT_SECONDS", 0.05)
+    monkeypatch.setattr(host, "compile_process", lambda: (1.0, 0.25))
+    assert run(["bench", "--host"]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split()[-1] for row in (rows[0], rows[1], rows[3], rows[4])] == ["met", "missed", "met", "met"]
+    assert run(["bench", "--host", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["met"] for row in found][:2] == [True, False] and found[2]["measured"] > 0
+
+
+def test_bench_host_simulates_in_a_process_of_its_own() -> None:
+    seconds, megabytes = host.simulated()
+    assert 0 < seconds < 60 and 10 < megabytes < 4000
+
+
+def test_texts_are_made_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is work, not memory of it: every spec has a name of its own."""
+    seen: list[str] = []
+    real = gemmgen.emit
+
+    def emit(spec: Any, *arguments: Any) -> str:
+        seen.append(spec.name)
+        return real(spec, *arguments)
+
+    monkeypatch.setattr(gemmgen, "emit", emit)
+    assert host.texts_per_second(0.2) > 0
+    assert len(seen) == len(set(seen)) > 0 and not set(seen) & set(ladder_names())
+
+
+# --- where it ran -----------------------------------------------------------------------------------------------------
+
+
+def test_machine_names_the_commit_of_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = machine.machine()
+    root = Path(gemmgen.__file__).parent.parent
+    assert (found["commit"] is not None) == (
+        (root / ".git").exists() and machine.answer(["git", "--version"]) is not None
+    )
+    assert machine.answer(["no-such-program-anywhere"]) is None
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_run_and_bench_on_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["run", "warptile", "--device", "cuda", "--size", "1000x999x998", "--beta", "0.5", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["device"] == "cuda" and result["verification"]["ok"]
+    assert run(["bench", str(ladder_path("warptile")), "--sizes", "512", "--baseline", "none", "--json"]) == 0
+    [result] = json.loads(capsys.readouterr().out)["results"]
+    assert result["kernels"][0]["gflops"] > 0
+    assert run(["ladder", "--size", "512", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["device"] == "cuda" and len(result["rungs"]) == len(RUNGS)
+    rates = [row["gflops"] for row in result["rungs"]]
+    assert rates[-1] > rates[0]
