@@ -1,0 +1,227 @@
+"""Every memory access and multiply-add of a kernel, with its address as one expression of the indices.
+
+Sizes and scalars are put in, names are resolved, and what is left varies only with the thread, the block and the
+loops: :mod:`gemmgen.analysis.classes` can then say which of them cost the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never
+
+from gemmgen.diagnostics import GemmgenError
+from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Var, both, bounds, build, compare, value_of
+from gemmgen.ir.nodes import (
+    DTYPE_BYTES,
+    Alloc,
+    Array,
+    Call,
+    Compute,
+    Fma,
+    For,
+    If,
+    KernelIR,
+    Let,
+    LetPointer,
+    Load,
+    Pointer,
+    Ref,
+    Roles,
+    Section,
+    Stmt,
+    Store,
+    Sync,
+    shape_of,
+)
+
+THREAD = "threadIdx.x"
+GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop, or a dimension of the grid: its index runs over 0 .. count-1."""
+
+    index: Var
+    count: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where all threads of all blocks, in every turn of the loops around it, do something while ``active``."""
+
+    active: Expr
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Access(Site):
+    """A load or store of global or shared memory; ``address`` is in elements of ``array``."""
+
+    statement: Load | Store
+    array: Array
+    address: Expr
+
+    @property
+    def op(self) -> Literal["load", "store"]:
+        return "load" if isinstance(self.statement, Load) else "store"
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPE_BYTES[self.array.dtype]
+
+    @property
+    def lane_bytes(self) -> int:
+        return self.element_bytes * self.statement.width
+
+
+@dataclass(frozen=True)
+class MultiplyAdd(Site):
+    """An ``Fma``."""
+
+    statement: Fma
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What names mean here: index expressions by name, pointers as array and offset."""
+
+    names: Mapping[str, Expr]
+    active: Expr = TRUE
+    axes: tuple[Axis, ...] = ()
+    pointers: Mapping[str, tuple[Array, Expr]] = field(default_factory=dict)
+
+
+def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]) -> Iterator[Access | MultiplyAdd]:
+    """The accesses and multiply-adds of a kernel launched on ``grid`` blocks (x, y, z) with these scalar arguments
+    (M, N, K, lda, ldb, ldc, and beta where a condition reads it)."""
+    axes = tuple(Axis(Var(name, 0, count - 1, uniform=True), count) for name, count in zip(GRID, grid, strict=True))
+    names: dict[str, Expr] = {axis.index.name: axis.index for axis in axes}
+    names[THREAD] = Var(THREAD, 0, ir.threads - 1)
+    # A condition on a floating-point scalar only asks whether it is zero.
+    names |= {name: Const(v if isinstance(v, int) else int(v != 0)) for name, v in scalars.items()}
+    yield from _body(ir.body, _Scope(names, axes=axes))
+
+
+def launch_grid(ir: KernelIR, scalars: Mapping[str, float]) -> tuple[int, int, int]:
+    """The kernel's grid for these sizes, (x, y, z)."""
+    names = {name: Const(v) for name, v in scalars.items() if isinstance(v, int)}
+    x, y, z = (value_of(_resolve(e, names)) for e in ir.grid)
+    assert x is not None and y is not None and z is not None, "a grid depends on sizes only"
+    return x, y, z
+
+
+def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Access | MultiplyAdd, None, _Scope]:
+    """The sites of a body, and the scope at its end: a section has none of its own."""
+    for s in body:
+        match s:
+            case Let(var, expr):
+                scope = replace(scope, names={**scope.names, var.name: _resolve(expr, scope.names)})
+            case LetPointer(pointer):
+                scope = replace(scope, pointers={**scope.pointers, pointer.name: _pointer(pointer, scope)})
+            case For():
+                yield from _body(s.body, _loop(s, scope))
+            case If(cond, then, orelse):
+                yield from _body(then, _where(cond, scope))
+                yield from _body(orelse, _unless(cond, scope))
+            case Section(body=inner):
+                scope = yield from _body(inner, scope)
+            case Roles(roles):
+                for role in roles:
+                    thread = scope.names[THREAD]
+                    inside = both(compare("<", thread, Const((role.last + 1) * WARP)), _not_below(thread, role.first))
+                    yield from _body(role.body, replace(scope, active=both(scope.active, inside)))
+            case Load(src=ref) | Store(dst=ref):
+                if ref.array.space != "register":
+                    yield _access(s, ref, scope)
+            case Fma():
+                yield MultiplyAdd(scope.active, scope.axes, s)
+            case Call(row):
+                raise GemmgenError(f"{row.name}: what this instruction moves is not counted")
+            case Alloc() | Compute() | Sync():
+                pass
+            case _:
+                assert_never(s)
+    return scope
+
+
+def _not_below(thread: Expr, warp: int) -> Expr:
+    return _negation(compare("<", thread, Const(warp * WARP)))
+
+
+def _negation(cond: Expr) -> Expr:
+    value = value_of(cond)
+    return Const(int(not value)) if value is not None else Bin("==", cond, Const(0))
+
+
+def _where(cond: Expr, scope: _Scope) -> _Scope:
+    return replace(scope, active=both(scope.active, _resolve(cond, scope.names)))
+
+
+def _unless(cond: Expr, scope: _Scope) -> _Scope:
+    return replace(scope, active=both(scope.active, _negation(_resolve(cond, scope.names))))
+
+
+def _loop(s: For, scope: _Scope) -> _Scope:
+    start, stop, step = (_resolve(e, scope.names) for e in (s.start, s.stop, s.step))
+    stride = value_of(step)
+    first, last = bounds(start)[0], bounds(stop)[1]
+    if stride is None or stride < 1 or last is None:
+        raise GemmgenError(f"loop over {s.var.name}: its bounds are not known from the sizes")
+    count = max(0, -(-(last - first) // stride))
+    index = Var(f"{s.var.name}#{len(scope.axes)}", 0, max(0, count - 1), uniform=True)
+    value = start + index * stride
+    # Where the trip count varies from turn to turn of an outer loop, the longest is walked and the rest masked.
+    varies = value_of(start) is None or value_of(stop) is None
+    active = both(scope.active, compare("<", value, stop)) if varies else scope.active
+    return replace(
+        scope, names={**scope.names, s.var.name: value}, active=active, axes=(*scope.axes, Axis(index, count))
+    )
+
+
+def _access(s: Load | Store, ref: Ref, scope: _Scope) -> Access:
+    array, offset = ref.array, _offset(ref, scope)
+    guarded = scope if s.guard is None else _where(s.guard, scope)
+    return Access(guarded.active, scope.axes, s, array, offset)
+
+
+def _offset(ref: Ref, scope: _Scope) -> Expr:
+    index = [_resolve(e, scope.names) for e in ref.index]
+    match ref.memory:
+        case Pointer() as pointer:
+            base = scope.pointers.get(pointer.name) or _pointer(pointer, scope)
+            return base[1] + index[0]
+        case Array(shape=None):
+            return index[0]
+        case Array() as array:
+            offset: Expr = Const(0)
+            for extent, i in zip(shape_of(array), index, strict=True):
+                offset = offset * extent + i
+            return offset
+        case _:
+            assert_never(ref.memory)
+
+
+def _pointer(pointer: Pointer, scope: _Scope) -> tuple[Array, Expr]:
+    offset = _resolve(pointer.offset, scope.names)
+    if isinstance(pointer.base, Array):
+        return pointer.base, offset
+    array, start = scope.pointers.get(pointer.base.name) or _pointer(pointer.base, scope)
+    return array, start + offset
+
+
+def _resolve(e: Expr, names: Mapping[str, Expr]) -> Expr:
+    """The expression in terms of indices only, with plain numbers for named constants."""
+    match e:
+        case Const(value, _):
+            return Const(value)
+        case Var(name):
+            if name not in names:
+                raise GemmgenError(f"{name} has no value here")
+            return names[name]
+        case Bin(op, a, b):
+            return build(op, _resolve(a, names), _resolve(b, names))
+        case _:
+            raise TypeError(f"not an index expression: {e!r}")

@@ -1,0 +1,214 @@
+"""Exact counts of what a launch does, at any size in constant time: what the simulator counts by running it.
+
+Requests and wavefronts are of whole warps, sectors are of 32 bytes, multiply-adds are of single threads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal
+
+from gemmgen.analysis.accesses import THREAD, WARP, Access, MultiplyAdd, Site, launch_grid, sites
+from gemmgen.analysis.classes import Classes, classify, evaluate, index_values
+from gemmgen.ir.expr import Const, Expr, value_of, variables
+from gemmgen.ir.nodes import KernelIR, Load, Store
+from gemmgen.isa import memory
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+ROWS_AT_ONCE = 1 << 15
+"""Warps whose addresses are held in memory at the same time."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Counts of an access, or of several together.
+
+    ``sectors``, ``lines`` (of 128 bytes) and ``bytes_used`` are of global accesses; ``wavefronts`` and
+    ``ideal_wavefronts`` of shared ones. ``bytes_used`` are the distinct bytes that each request asks for.
+    """
+
+    requests: int = 0
+    sectors: int = 0
+    lines: int = 0
+    bytes_used: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)))
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(*(getattr(self, f.name) * times for f in fields(Cost)))
+
+
+@dataclass(frozen=True)
+class AccessCost:
+    """One load or store of the program, and what all its executions cost."""
+
+    statement: Load | Store
+    operand: str
+    op: Literal["load", "store"]
+    space: Literal["global", "shared"]
+    width: int
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one launch does. ``accesses`` are in program order; ``fma`` counts multiply-adds of single threads."""
+
+    accesses: tuple[AccessCost, ...]
+    fma: int
+
+    def total(self, space: str, op: str) -> Cost:
+        """All accesses of one kind together: space "global" or "shared", op "load" or "store"."""
+        return sum((a.cost for a in self.accesses if (a.space, a.op) == (space, op)), Cost())
+
+    def __add__(self, other: Counts) -> Counts:
+        """The counts of two launches, those of the same access together."""
+        merged = _by_occurrence(self.accesses)
+        for key, a in _by_occurrence(other.accesses).items():
+            known = merged.get(key)
+            merged[key] = a if known is None else replace(a, cost=known.cost + a.cost)
+        return Counts(tuple(merged.values()), self.fma + other.fma)
+
+
+def _by_occurrence(accesses: Sequence[AccessCost]) -> dict[tuple[Load | Store, int], AccessCost]:
+    """Accesses by statement; equal statements are told apart by their order."""
+    seen: Counter[Load | Store] = Counter()
+    out: dict[tuple[Load | Store, int], AccessCost] = {}
+    for a in accesses:
+        out[a.statement, seen[a.statement]] = a
+        seen[a.statement] += 1
+    return out
+
+
+def count(
+    ir: KernelIR,
+    scalars: Mapping[str, float],
+    grid: tuple[int, int, int] | None = None,
+    bases: Mapping[str, int] | None = None,
+) -> Counts:
+    """Counts of a launch with these scalar arguments: M, N, K, lda, ldb, ldc, and beta (1 where it is not given).
+
+    ``grid`` (x, y, z) is the kernel's own where None. ``bases`` are addresses in bytes of A, B and C, of which only
+    the place in a cache line matters; 0 where not given.
+    """
+    everything = {"alpha": 1.0, "beta": 1.0, **scalars}
+    blocks = launch_grid(ir, everything) if grid is None else grid
+    lanes = _lanes(ir.threads)
+    accesses: list[AccessCost] = []
+    fma = 0
+    for site in sites(ir, everything, blocks):
+        if isinstance(site, MultiplyAdd):
+            fma += _times(site, lanes)
+        else:
+            accesses.append(_cost_of(site, lanes, (bases or {}).get(site.array.name, 0)))
+    return Counts(tuple(accesses), fma)
+
+
+def _lanes(threads: int) -> tuple[dict[str, Ints], NDArray[np.bool_]]:
+    """Thread numbers [warps, 32], and which of them exist."""
+    import numpy as np
+
+    numbers = np.arange(-(-threads // WARP) * WARP, dtype=np.int64).reshape(-1, WARP)
+    return {THREAD: numbers}, numbers < threads
+
+
+Lanes = tuple[dict[str, "Ints"], "NDArray[np.bool_]"]
+
+
+def _times(site: Site, lanes: Lanes) -> int:
+    """How many threads, in how many turns, pass here."""
+    import numpy as np
+
+    if value_of(site.active) is not None:
+        return int(bool(value_of(site.active))) * int(lanes[1].sum()) * _product(a.count for a in site.axes)
+    classes, rest = _relevant(site, [Const(0), site.active], lanes, 1)
+    total = 0
+    for values, weights in _pieces(classes, lanes):
+        on = np.broadcast_to(evaluate(site.active, values) != 0, (*weights.shape, *lanes[1].shape)) & lanes[1]
+        total += int((on.sum(axis=(-1, -2)) * weights).sum())
+    return total * rest
+
+
+def _cost_of(access: Access, lanes: Lanes, base: int) -> AccessCost:
+    unit = memory.LINE // access.element_bytes if access.array.space == "global" else 1
+    classes, rest = _relevant(access, [access.address, access.active], lanes, unit)
+    cost = sum((_piece(access, values, weights, lanes, base) for values, weights in _pieces(classes, lanes)), Cost())
+    space: Literal["global", "shared"] = "global" if access.array.space == "global" else "shared"
+    return AccessCost(access.statement, access.array.operand, access.op, space, access.statement.width, cost * rest)
+
+
+def _relevant(site: Site, exprs: Sequence[Expr], lanes: Lanes, unit: int) -> tuple[list[Classes], int]:
+    """Classes of the axes that matter to the expressions, and how many turns the others take together."""
+    used = {v for e in exprs for v in variables(e)}
+    axes = [a for a in site.axes if a.index in used]
+    rest = _product(a.count for a in site.axes if a.index not in used)
+    return [classify(axis, exprs, axes, lanes[0], unit) for axis in axes], rest
+
+
+def _pieces(classes: Sequence[Classes], lanes: Lanes) -> Iterator[tuple[dict[str, Ints], Ints]]:
+    """Index values and weights of all combinations of classes, in pieces that fit in memory."""
+    import numpy as np
+
+    if any(not c.values for c in classes):
+        return
+    longest = max(range(len(classes)), key=lambda i: len(classes[i].values), default=0)
+    rows = _product(len(c.values) for c in classes) * len(lanes[1])
+    if rows > ROWS_AT_ONCE and len(classes[longest].values) > 1:
+        c = classes[longest]
+        half = len(c.values) // 2
+        for part in (slice(None, half), slice(half, None)):
+            smaller = Classes(c.index, c.values[part], c.weights[part])
+            yield from _pieces([*classes[:longest], smaller, *classes[longest + 1 :]], lanes)
+        return
+    weights = np.ones((), dtype=np.int64)
+    for c in classes:
+        weights = weights[..., None] * np.asarray(c.weights, dtype=np.int64)
+    yield index_values([(c.index, c.values) for c in classes], lanes[0]), weights
+
+
+def _piece(access: Access, values: dict[str, Ints], weights: Ints, lanes: Lanes, base: int) -> Cost:
+    import numpy as np
+
+    shape = (*weights.shape, *lanes[1].shape)
+    address = np.broadcast_to(evaluate(access.address, values), shape).reshape(-1, WARP)
+    active = np.broadcast_to((evaluate(access.active, values) != 0) & lanes[1], shape).reshape(-1, WARP)
+    times = np.repeat(weights.reshape(-1), len(lanes[1]))
+
+    def total(per_warp: Ints) -> int:
+        return int((per_warp * times).sum())
+
+    some: Ints = np.asarray(active.any(axis=1), dtype=np.int64)
+    requests = total(some)
+    if access.array.space == "global":
+        place = address * access.element_bytes + base
+        size = access.lane_bytes
+        return Cost(
+            requests,
+            sectors=total(memory.sectors_of(place, active, size)),
+            lines=total(memory.lines_of(place, active, size)),
+            bytes_used=total(memory.bytes_used_of(place, active, size)),
+        )
+    words, store = address * access.element_bytes // 4, access.op == "store"
+    width = access.lane_bytes // 4
+    return Cost(
+        requests,
+        wavefronts=total(memory.wavefronts_of(words, active, width, store)),
+        ideal_wavefronts=total(memory.ideal_wavefronts_of(words, active, width, store)),
+    )
+
+
+def _product(numbers: Iterable[int]) -> int:
+    product = 1
+    for n in numbers:
+        product *= n
+    return product
