@@ -107,8 +107,8 @@ def compile(spec: Spec, device: Device = "auto", arch: str | None = None) -> Ker
     """A kernel that can be called: ``kernel(A, B)``.
 
     ``device`` "cuda" is the GPU, "sim" the simulator on the host, "auto" the GPU where there is one. ``arch`` is what
-    ``kernel.cubin`` is compiled for; by default the GPU's own, or sm_90. Raises SpecError where the spec fits no GPU,
-    LaunchError for "cuda" where there is none, CompileError where NVRTC refuses the program.
+    ``kernel.cubin`` is compiled for; by default what the spec says, else the GPU's own, else sm_90. Raises SpecError
+    where the spec fits no GPU, LaunchError for "cuda" where there is none, CompileError where NVRTC refuses the program.
     """
     from gemmgen.kernel import make
 

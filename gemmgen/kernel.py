@@ -27,6 +27,7 @@ def make(spec: Spec, device: str, arch: str | None) -> Kernel:
     """The kernel of a checked spec on "auto", "sim" or "cuda"."""
     if device not in DEVICES:
         raise ArgumentError(f"device is {device!r}; it is one of {', '.join(DEVICES)}")
+    arch = arch or spec.arch
     if device == "sim":
         return Kernel(spec, "sim", arch)
     from gemmgen.runtime import device as gpus

@@ -310,6 +310,13 @@ def test_simulate_leaves_its_arguments_alone() -> None:
     assert set(result.counters) >= {"global", "shared", "fma", "accesses"}
 
 
+def test_g07_an_empty_product_counts_nothing() -> None:
+    result = gemmgen.simulate(SPEC, ones(0, 9), ones(9, 35))
+    assert result.C.shape == (0, 35) and result.faults == () and result.counters["fma"] == 0
+    assert set(result.counters) == set(gemmgen.simulate(SPEC, ones(1, 1), ones(1, 1)).counters)
+    assert result.counters["global"]["load"]["requests"] == 0
+
+
 def test_simulate_runs_an_ir_as_it_is() -> None:
     exact = gemmgen.lower(SPEC)
     assert (gemmgen.simulate(exact, ones(32, 8), ones(8, 64)).C == 8.0).all()
@@ -356,6 +363,12 @@ def test_cubin_and_resources_need_no_gpu(kernel: Kernel) -> None:
     assert resources.shared_bytes == gemmgen.lower(SPEC).shared_bytes == (32 + 32) * 8 * 4
     assert resources.threads == 64
     assert kernel.arch == "sm_90"
+
+
+def test_arch_is_the_callers_then_the_specs() -> None:
+    spec = gemmgen.parse(TEXT + "arch sm_80\n")
+    assert gemmgen.compile(spec, device="sim").arch == "sm_80"
+    assert gemmgen.compile(spec, device="sim", arch="sm_89").arch == "sm_89"
 
 
 def test_resources_over_48_kb_count_dynamic_shared_memory() -> None:
