@@ -11,6 +11,8 @@ import sys
 from typing import Any, Literal, NamedTuple
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.runtime.driver import LEGACY_STREAM
+from gemmgen.runtime.memory import DeviceArray, download_view
 
 Kind = Literal["numpy", "torch", "cupy", "cuda"]
 HOST = -1
@@ -45,6 +47,8 @@ def view(x: Any, name: str = "array", stream: int = 0) -> ArrayView:
         return _cupy(x, name)
     if type(x).__module__ == "numpy" or hasattr(x, "__array_interface__"):
         return _numpy(x, name)
+    if isinstance(x, DeviceArray):
+        return ArrayView(x.address, x.shape, x.strides, x.dtype, x.device, False, "cuda", x)
     if hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__"):
         return _foreign(x, name, stream)
     raise ArgumentError(f"{name} is a {type(x).__name__}; it must be an array, such as numpy.ndarray or torch.Tensor")
@@ -74,7 +78,7 @@ def current_stream(*arrays: Any) -> int:
             return _torch_stream(torch, x.get_device())
         if _is_cupy(x):
             return int(sys.modules["cupy"].cuda.get_current_stream(x.device.id).ptr)
-    return 1
+    return LEGACY_STREAM
 
 
 def empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, stream: int) -> Any:
@@ -90,8 +94,6 @@ def empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, strea
             with like.owner.device, cupy.cuda.ExternalStream(stream):
                 return cupy.empty(shape, dtype, order="C" if order == "row" else "F")
         case "cuda":
-            from gemmgen.runtime.memory import DeviceArray
-
             return DeviceArray.empty(shape, dtype, like.device, order=order)
         case "numpy":
             import numpy as np
@@ -113,10 +115,10 @@ def to_host(x: Any) -> Any:
         return x.get()
     if type(x).__module__ == "numpy" or hasattr(x, "__array_interface__"):
         return np.asarray(x)
-    from gemmgen.runtime import memory
-
-    found = _foreign(x, "array", 1)
-    return np.from_dlpack(x) if found.device == HOST else memory.download_view(found)
+    if isinstance(x, DeviceArray):
+        return x.numpy()
+    found = _foreign(x, "array", LEGACY_STREAM)
+    return np.from_dlpack(x) if found.device == HOST else download_view(found)
 
 
 # --- One library each ------------------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ def _foreign(x: Any, name: str, stream: int) -> ArrayView:
 
     try:
         # A stream handle of 0 is not allowed by DLPack; 1 is the same stream.
-        found = StridedMemoryView.from_any_interface(x, stream_ptr=stream or 1)
+        found = StridedMemoryView.from_any_interface(x, stream_ptr=stream or LEGACY_STREAM)
     except Exception as e:  # the exporting library's own errors are of any type
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ArgumentError(f"{name} of type {type(x).__name__} cannot be read as a device array: {reason}") from e

@@ -1,0 +1,49 @@
+"""Runs every kernel of the ladder, exact and guarded, at small sizes: for compute-sanitizer.
+
+    compute-sanitizer --tool memcheck  --error-exitcode 9 python tests/gpu/sanitize.py
+    compute-sanitizer --tool racecheck --error-exitcode 9 python tests/gpu/sanitize.py
+
+Operands lie in allocations of exactly their size, so that an access past the end of one is seen.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+import gemmgen  # noqa: E402 - the checkout, wherever this is started
+from gemmgen.runtime import device  # noqa: E402
+from gemmgen.runtime.memory import DeviceArray  # noqa: E402
+
+SIZES = [(128, 128, 32), (256, 128, 64), (129, 127, 33), (130, 132, 36), (1, 1, 1), (17, 65, 5)]
+
+
+def main(names: list[str]) -> int:
+    here = device.required()
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for path in sorted((ROOT / "specs").glob("*.gemm")):
+        if names and path.stem not in names:
+            continue
+        kernel = gemmgen.compile(gemmgen.load(path), device="cuda")
+        for m, n, k in SIZES:
+            host = [rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (k, n), (m, n))]
+            a, b, c = (DeviceArray.empty(x.shape, "float32", here.ordinal) for x in host)
+            for array, values in zip((a, b, c), host, strict=True):
+                array.set(values)
+            kernel(a, b, c, 0.5, 2.0)
+            verdict = gemmgen.verify(c.numpy(), host[0], host[1], host[2], 0.5, 2.0)
+            print(path.stem, f"{m}x{n}x{k}", verdict, flush=True)
+            wrong += not verdict.ok
+            for array in (a, b, c):
+                array.free()
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

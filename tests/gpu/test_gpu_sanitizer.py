@@ -1,0 +1,29 @@
+"""compute-sanitizer finds no illegal access and no race in any kernel of the ladder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_support import LADDER
+
+from gemmgen.runtime.installed import find_tool
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_compute_sanitizer_is_clean(tool: str) -> None:
+    sanitizer = find_tool("compute-sanitizer")
+    if sanitizer is None:
+        pytest.skip("compute-sanitizer is not installed")
+    command = [str(sanitizer), "--tool", tool, "--error-exitcode", "9", sys.executable, str(HERE / "sanitize.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    if "Device not supported" in said:
+        pytest.skip("compute-sanitizer does not support this machine")
+    assert done.returncode == 0, said[-4000:]
+    assert said.count("right:") == 6 * len(LADDER)
