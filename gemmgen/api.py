@@ -108,7 +108,7 @@ def compile(spec: Spec, device: Device = "auto", arch: str | None = None) -> Ker
 
     ``device`` "cuda" is the GPU, "sim" the simulator on the host, "auto" the GPU where there is one. ``arch`` is what
     ``kernel.cubin`` is compiled for; by default what the spec says, else the GPU's own, else sm_90. Raises SpecError
-    where the spec fits no GPU, LaunchError for "cuda" where there is none, CompileError where NVRTC refuses the program.
+    where the spec fits no GPU, LaunchError for "cuda" where there is none, CompileError where NVRTC refuses the text.
     """
     from gemmgen.kernel import make
 

@@ -323,16 +323,25 @@ def last_row(C: Any) -> DeviceView:
     return DeviceView(C, {**whole, "shape": (1, columns), "data": (whole["data"][0] + (rows - 1) * columns * 4, False)})
 
 
-def test_g28_more_row_blocks_than_a_grid_has(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real size on a GPU; on the simulator the same seam at a limit of 5 blocks."""
-    spec = spec_of((16, 16, 8))
-    if place.device == "sim":
-        from gemmgen import launch
+def test_g28_more_row_blocks_than_a_grid_has(place: Place) -> None:
+    m = 1_048_561
+    result = place.run(spec_of((16, 16, 8)), ones(m, 8), ones(8, 16), np.full((m, 16), nan, F32))
+    assert (result == 8.0).all()
 
-        monkeypatch.setattr(launch.plan, "__kwdefaults__", {**launch.plan.__kwdefaults__, "limits": Limits(5, 40)})
-    m, n = (150, 70) if place.device == "sim" else (1_048_561, 16)
-    result = place.run(spec, counting(m, 8, 0), ones(8, n), np.full((m, n), nan, F32))
-    assert (result == 8 * counting(m, n, 0)).all()
+
+@pytest.mark.parametrize("order", ["row", "col"])
+def test_g28_panels_meet_without_a_seam(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    """Every row and column its own value, in panels of 4 x 2 blocks."""
+    from gemmgen import launch
+
+    monkeypatch.setattr(launch.plan, "__kwdefaults__", {**launch.plan.__kwdefaults__, "limits": Limits(5, 40)})
+    spec = gemmgen.parse(
+        f"kernel seams\ntile block 16x16x8\nuse smem\noperands A f32 {order}, B f32 {order}, C f32 {order}\n"
+    )
+    m, n = 150, 70
+    C = np.full((m, n), nan, F32, order="C" if order == "row" else "F")
+    result = gemmgen.compile(spec, device="sim")(counting(m, 8, 0), counting(8, n, 1), C)
+    assert result is C and (result == 8 * counting(m, n, 0) * counting(m, n, 1)).all()
 
 
 # --- S2: denormals ----------------------------------------------------------------------------------------------------
