@@ -100,6 +100,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "warptile", "--alpha", "two"], "--alpha"),
         (["run", "warptile", "--device", "tpu"], "tpu"),
         (["run", "warptile", "--a", "missing.npy"], "no file missing.npy for A"),
+        (["run", "naive", "--device", "sim", "--size", "2147483647"], "GB"),
+        (["ladder", "--size", "2147483647"], "GB"),
         (["bench"], "--host"),
         (["bench", "warptile", "--host"], "--host"),
         (["bench", "warptile", "--sizes", "64,"], "MxNxK"),

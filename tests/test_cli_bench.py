@@ -103,6 +103,12 @@ def test_ladder_json_has_the_simulator_s_counts(no_gpu: None, capsys: pytest.Cap
     assert {"gemmgen", "python", "numpy"} <= result["versions"].keys()
 
 
+def test_g07_ladder_of_an_empty_size_divides_by_nothing(no_gpu: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for size in ("0", "0x8x8", "8x0x8", "8x8x0"):
+        assert run(["ladder", "--size", size]) == 0
+        assert "warptile" in capsys.readouterr().out
+
+
 def test_ladder_fails_where_a_rung_is_wrong(
     no_gpu: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

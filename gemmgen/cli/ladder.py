@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gemmgen.cli import exits, output
+from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Json, Size, parse_size
 from gemmgen.diagnostics import SimulationFault
 
@@ -61,6 +62,7 @@ def counted_ladder(size: Size) -> LadderResult:
     from gemmgen.cli.machine import machine
     from gemmgen.report.ladder import RUNGS, LadderResult
 
+    refuse_too_large(size)
     random = np.random.default_rng(0)
     a = random.standard_normal((size.m, size.k), dtype=np.float32)
     b = random.standard_normal((size.k, size.n), dtype=np.float32)

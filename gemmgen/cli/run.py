@@ -11,6 +11,7 @@ import typer
 
 from gemmgen.cli import artifacts, exits, output
 from gemmgen.cli.compile import DEFAULT_FOLDER, measured
+from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Arch, Device, DeviceOption, Emit, Folder, Json, OneSpec, Size, parse_size
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def make_operands(size: Size | None, default: Size, files: dict[str, str | None]
     import numpy as np
 
     given = {name: read_array(name, path) for name, path in files.items() if path is not None}
-    m, n, k = reconcile(size, default, {name: tuple(array.shape) for name, array in given.items()})
+    m, n, k = whole = reconcile(size, default, {name: tuple(array.shape) for name, array in given.items()})
+    refuse_too_large(whole)
     random = np.random.default_rng(seed)
 
     def matrix(name: str, rows: int, columns: int) -> Any:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from gemmgen.cli import output
+from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Size
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def compare(
     from gemmgen.runtime.timing import KernelSide, bench
 
     device = required()
+    refuse_too_large(size)
     cublas = Cublas(device) if wants_cublas(baseline) else None
     try:
         sides: list[Side] = []
