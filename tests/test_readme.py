@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gemmgen.cli import run as run_command
+from gemmgen.report.measured import measured_markdown
 from gemmgen.report.settings import settings_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +23,9 @@ EXCERPT = re.compile(
     r'<!-- excerpt: (?P<file>\S+)(?: from "(?P<start>[^"]+)" to "(?P<end>[^"]+)")? -->' + BLOCK, re.DOTALL
 )
 SETTINGS = re.compile(r"(?P<open><!-- settings -->\n).*?(?P<close>\n<!-- end of settings -->)", re.DOTALL)
+
+
+MEASURED = re.compile(r"(?P<open><!-- measured: (?P<file>\S+) -->\n).*?(?P<close><!-- end of measured -->)", re.DOTALL)
 
 
 def text() -> str:
@@ -43,14 +48,23 @@ def excerpt(match: re.Match[str]) -> str:
     return match[0][: match.start("body") - match.start()] + body + "\n```\n"
 
 
+def measured(match: re.Match[str]) -> str:
+    """The figures of a recorded run; nothing where none is recorded."""
+    path = ROOT / match["file"]
+    if not path.is_file():
+        return match["open"] + match["close"]
+    tables = measured_markdown(json.loads(path.read_text(encoding="utf-8")))
+    return f"{match['open']}\n## Measured\n\n{tables}\n\n{match['close']}"
+
+
 def expected() -> str:
     """The README with every excerpt and table made anew."""
-    made = EXCERPT.sub(excerpt, text())
+    made = MEASURED.sub(measured, EXCERPT.sub(excerpt, text()))
     return SETTINGS.sub(lambda m: m["open"] + "\n" + settings_markdown() + "\n" + m["close"], made)
 
 
 def test_excerpts_and_settings_are_current(refresh: bool) -> None:
-    assert len(EXCERPT.findall(text())) >= 2 and SETTINGS.search(text())
+    assert len(EXCERPT.findall(text())) >= 2 and SETTINGS.search(text()) and MEASURED.search(text())
     if refresh:
         README.write_text(expected(), encoding="utf-8")
     assert text() == expected(), "README.md has drifted; pytest tests/test_readme.py --refresh writes it anew"

@@ -106,7 +106,7 @@ def run(
             | {"resources": [asdict(row) for row in rows], "why_no_resources": why or None}
         )
     else:
-        output.result(f"{loaded.name} {operands.size} on {done.where}: {done.verification}")
+        output.result(f"{loaded.name} {operands.size} on {done.where}\n{done.verification}")
     return exits.OK if done.verification.ok else exits.FAILED
 
 
@@ -132,7 +132,7 @@ def place(device: str) -> str:
     if device == "cuda":
         return required().name
     why = why_none()
-    return f"the simulator ({why})" if why else "the simulator"
+    return f"the simulator, as {why}" if why else "the simulator"
 
 
 def make_operands(size: Size | None, default: Size, files: dict[str, str | None], seed: int, beta: float) -> Operands:

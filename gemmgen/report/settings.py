@@ -40,10 +40,20 @@ def form(setting: Setting) -> str:
             return "TOGGLE, ..."
         case "operands":
             return f"A {'|'.join(DTYPES)} {'|'.join(ORDERS)}, ..., accumulate {DTYPES[0]}"
-        case "number" | "word":
-            return "|".join(map(str, setting.choices)) or setting.example
+        case "number":
+            return choices(setting.choices) or setting.example or "N"
+        case "word":
+            return choices(setting.choices) or setting.example or "WORD"
         case _:
             assert_never(setting.form)
+
+
+def choices(values: Sequence[object]) -> str:
+    """``1..8`` for numbers in a row, else every choice."""
+    numbers = [value for value in values if isinstance(value, int)]
+    if len(numbers) == len(values) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]}..{numbers[-1]}"
+    return "|".join(map(str, values))
 
 
 def default(setting: Setting) -> str:

@@ -1,0 +1,37 @@
+"""Recorded results of ``gemmgen ladder --json`` as Markdown: what the README shows of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gemmgen.report.settings import markdown
+
+
+def measured_markdown(recorded: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
+    """One table for each recorded run: GFLOP/s and share of cuBLAS of every rung, and what it ran on."""
+    runs = [recorded] if isinstance(recorded, Mapping) else recorded
+    return "\n\n".join(one(run) for run in runs)
+
+
+def one(run: Mapping[str, Any]) -> str:
+    size = "x".join(map(str, run["size"]))
+    baseline = run["baseline"]
+    against = f", beside {baseline['description']}, in one run" if baseline else ""
+    heading = f"{size} on {run['gpu']}, driver {run['driver']}{against} (commit {run['commit'][:12]}):"
+    rows = [row(rung) for rung in run["rungs"]]
+    if baseline:
+        rows.append(["cuBLAS", milliseconds(baseline), f"{baseline['gflops']:,.0f}", "100%", "", ""])
+    headers = ["kernel", "ms", "GFLOP/s", "of cuBLAS", "bottleneck fixed", "new bottleneck"]
+    return "\n".join([heading, "", *markdown(headers, rows)])
+
+
+def row(rung: Mapping[str, Any]) -> list[str]:
+    percent = rung["percent_of_cublas"]
+    share = "" if percent is None else f"{percent:.1f}%"
+    fixed = rung["bottleneck_fixed"] or ""
+    return [rung["kernel"], milliseconds(rung), f"{rung['gflops']:,.0f}", share, fixed, rung["new_bottleneck"]]
+
+
+def milliseconds(timing: Mapping[str, Any]) -> str:
+    return f"{1000 * timing['median_s']:.4g}"
