@@ -1,10 +1,11 @@
 """Hardware instructions: how a row of the instruction table runs on the simulator.
 
-``row.meaning(lanes, *arguments)`` is called once for all active lanes of a batch. ``lanes`` is a :class:`Lanes`;
-each argument of the Call arrives as :class:`RegisterArgument` (a reference to registers), :class:`MemoryArgument` (to
-global or shared memory), or a function that gives an index expression's value in every lane. A meaning that blocks is
-a generator: it yields :class:`Wait` objects and goes on when they are ready. What an instruction keeps (a barrier's
-phase, groups of copies in flight) lives in ``lanes.state``, which is empty at the start of every batch.
+``row.meaning(lanes, *arguments)`` is called once for all active lanes of a batch. ``lanes`` is a :class:`Lanes`; each
+argument of the Call arrives as a :class:`RegisterArgument` (a reference to registers), :class:`MemoryArgument` (to
+global or shared memory), :class:`MapArgument` (a tensor map), or a function that gives an index expression's value in
+every lane. A meaning that blocks is a generator: it yields :class:`Wait` objects and goes on when they are ready. What
+an instruction keeps (a barrier's phase, groups of copies in flight) lives in ``lanes.state``, which is empty at the
+start of every batch.
 
 Asynchronous writes: ``MemoryArgument.store_async`` puts words in flight, where any access to them is a fault of kind
 "async", until ``lanes.land`` says that they have arrived, by the thread that waited for them (cp.async) or by an engine
@@ -20,13 +21,14 @@ from inspect import isgeneratorfunction
 import numpy as np
 
 from gemmgen.ir.expr import Expr
-from gemmgen.ir.nodes import Array, Call, Pointer, Ref
+from gemmgen.ir.nodes import Array, Call, MapRef, Pointer, Ref, TensorMap
 from gemmgen.sim.access import Element, Place, element, place
 from gemmgen.sim.clock import Clock
 from gemmgen.sim.count import Op, Site
 from gemmgen.sim.index import Scope, form_of
 from gemmgen.sim.lanes import Active, Batch, Floats, Ints
 from gemmgen.sim.machine import Machine
+from gemmgen.sim.memory import Memory
 from gemmgen.sim.shadow import Touch
 
 
@@ -143,7 +145,24 @@ class MemoryArgument:
         return found
 
 
-Argument = RegisterArgument | MemoryArgument | Callable[[], Ints]
+@dataclass(frozen=True)
+class MapArgument:
+    """A tensor map: the box it moves, and the operand it moves it from."""
+
+    map: TensorMap
+    memory: Memory
+
+    def read(self, along: Ints, across: Ints) -> Floats:
+        """The operand's elements at these places, whatever the shape of the two; zero outside, as the engine gives."""
+        m = self.memory
+        inside = (along >= 0) & (along < m.used) & (across >= 0) & (across * m.row + along < m.size)
+        if m.size == 0:
+            return np.zeros(inside.shape, np.float32)
+        found: Floats = np.where(inside, m.flat[np.where(inside, across * m.row + along, 0)], np.float32(0.0))
+        return found
+
+
+Argument = RegisterArgument | MemoryArgument | MapArgument | Callable[[], Ints]
 
 
 def call(m: Machine, s: Call, scope: Scope) -> Step:
@@ -165,7 +184,11 @@ def blocks(s: Call) -> bool:
     return isgeneratorfunction(s.row.meaning)
 
 
-def _argument(m: Machine, a: Ref | Expr, scope: Scope, key: object) -> Callable[[Active], Argument]:
+def _argument(m: Machine, a: Ref | Expr | MapRef, scope: Scope, key: object) -> Callable[[Active], Argument]:
+    if isinstance(a, MapRef):
+        tensor_map = next(t for t in m.ir.tensor_maps if t.name == a.name)
+        through = MapArgument(tensor_map, m.memories[tensor_map.operand])
+        return lambda active: through
     if isinstance(a, Expr):
         value = m.values.array(form_of(a, scope))
         return lambda active: value

@@ -19,6 +19,7 @@ from gemmgen.ir.nodes import (
     Let,
     LetPointer,
     Load,
+    Pinned,
     Roles,
     Section,
     Stmt,
@@ -30,7 +31,7 @@ from gemmgen.ir.nodes import (
 
 Known = Mapping[str, int | float]
 
-LANES_AT_ONCE = 1 << 16
+LANES_AT_ONCE = 1 << 15
 """Lanes beyond which a larger batch gains nothing more."""
 SHADOW_BYTES = 10
 """Bytes of shadow for a word of shared memory: stamp, writer, access."""
@@ -108,7 +109,7 @@ def _one(s: Stmt, known: dict[str, int | float]) -> Work:
             return _loop(s, known)
         case If(_, then, orelse):
             return _all(then, dict(known)) + _all(orelse, dict(known))
-        case Section(_, body):
+        case Section(_, body) | Pinned(_, body):
             return _all(body, known)
         case Roles(roles):
             return sum((_all(r.body, dict(known)) for r in roles), Work())

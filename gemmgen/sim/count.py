@@ -61,8 +61,10 @@ def count(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> 
     key = (site.space, site.op, site.width, active, shift)
     cost: Cost | None = part.memo.get(key)
     if cost is None:
-        cost = _global(site, batch, part, offset, active) if site.space == "global" else _shared(
-            site, batch, part, offset, active
+        cost = (
+            _global(site, batch, part, offset, active)
+            if site.space == "global"
+            else _shared(site, batch, part, offset, active)
         )
         if active is None or active.lasting:
             part.memo[key] = cost

@@ -19,6 +19,8 @@ from gemmgen.sim.values import Remembered
 PIECE = 1 << 16
 """Products computed at a time: they and their factors stay in the cache."""
 
+SMALLEST_NORMAL = 2.0**-126
+
 Loop = tuple[int, range]
 """A loop's slot among the loop variables, and its values."""
 
@@ -33,7 +35,7 @@ class _Plan:
 
 
 def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
-    """``acc += a * b`` for all values of the loops, multiplication and addition rounded apart."""
+    """``acc += a * b`` for all values of the loops; multiplication and addition are rounded apart, unless fused."""
     refs = (s.acc, s.a, s.b)
     operands = tuple(element(m, ref, scope, (s, i)) for i, ref in enumerate(refs))
     inner = {slot for slot, _ in loops}
@@ -46,7 +48,7 @@ def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
         p = plan()
         m.fma += points * m.active_lanes(active)
         if not p.pieces:
-            _one_by_one(m, operands, p, active)
+            _one_by_one(m, operands, p, active, s.fused)
             return
         for x, elements in zip(operands, p.elements, strict=True):
             if not x.register.full:
@@ -57,6 +59,9 @@ def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
             if not scratch or scratch[0].size < acc.size:
                 scratch[:] = [np.empty(acc.size, np.float32)]
             products = scratch[0][: acc.size].reshape(acc.shape)
+            if s.fused:
+                np.copyto(acc, fused(acc, a, b), where=True if where is None else where)
+                continue
             np.multiply(a, b, out=products)
             if where is None:
                 np.add(acc, products, out=acc)
@@ -109,7 +114,7 @@ def _pieces(acc: Floats, a: Floats, b: Floats) -> tuple[tuple[Floats, Floats, Fl
     return tuple((acc[i : i + step], a[i : i + step], b[i : i + step]) for i in range(0, acc.shape[0], step))
 
 
-def _one_by_one(m: Machine, operands: tuple[Element, ...], p: _Plan, active: Active) -> None:
+def _one_by_one(m: Machine, operands: tuple[Element, ...], p: _Plan, active: Active, once: bool) -> None:
     """Point by point: where one element is added to twice, or a position lies outside."""
     acc, a, b = operands
     for i, j, k in zip(*(e.tolist() for e in p.elements), strict=True):
@@ -117,6 +122,26 @@ def _one_by_one(m: Machine, operands: tuple[Element, ...], p: _Plan, active: Act
         if inside[0]:
             x = a.register.data[j] if inside[1] else np.zeros(m.batch.lanes, np.float32)
             y = b.register.data[k] if inside[2] else np.zeros(m.batch.lanes, np.float32)
-            acc.register.put(i, 1, active, acc.register.data[i] + x * y)
+            before = acc.register.data[i]
+            acc.register.put(i, 1, active, fused(before, x, y) if once else before + x * y)
 
 
+def fused(c: Floats, a: Floats, b: Floats) -> Floats:
+    """``a * b + c`` rounded once to float32, exactly as the hardware's fused multiply-add.
+
+    The product of two float32 is exact in float64. The sum is rounded to float64 first, and rounding that to float32 is
+    wrong only where it lies just between two float32 (the sum's error would decide), or is subnormal: there the sum is
+    made odd in its last bit, which keeps the second rounding from losing what the first dropped.
+    """
+    product = np.multiply(a, b, dtype=np.float64)
+    total = np.add(product, c)
+    bits = total.view(np.int64)
+    close = (bits & (1 << 29) - 1) == 1 << 28
+    close |= np.abs(total) < SMALLEST_NORMAL
+    if close.any():
+        back = total - product
+        error = (product - (total - back)) + (c - back)
+        odd = close & (error != 0) & np.isfinite(total) & (bits & 1 == 0)
+        bits += np.where(odd, np.where((error > 0) == (total > 0), 1, -1), 0)
+    result: Floats = total.astype(np.float32)
+    return result

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.expr import Bin, Const, Var, apply
+from gemmgen.ir.expr import Bin, Const, Select, Var, apply
 
 if TYPE_CHECKING:
     from gemmgen.ir.expr import Expr
@@ -64,7 +64,7 @@ def variable(slot: int) -> Form:
 
 def builtin(name: str) -> Form:
     """threadIdx.x, blockIdx.x, blockIdx.y or blockIdx.z."""
-    return Form(terms=((Atom("var", name),  1),))
+    return Form(terms=((Atom("var", name), 1),))
 
 
 def form_of(e: Expr, scope: Scope) -> Form:
@@ -76,6 +76,8 @@ def form_of(e: Expr, scope: Scope) -> Form:
             if name not in scope:
                 raise ValueError(f"the kernel uses {name}, which nothing defines")
             return scope[name]
+        case Select():
+            return form_of(e.arithmetic, scope)
         case Bin(op, a, b):
             return combine(op, form_of(a, scope), form_of(b, scope))
         case _:

@@ -95,8 +95,9 @@ class Machine:
         return made
 
     def line(self, origin: str) -> int | None:
-        """The spec line of an access's origin."""
-        span = self.ir.spec.spans.get(origin)
+        """The spec line of an access's origin; of the block's tile where the setting was left at its default."""
+        spans = self.ir.spec.spans
+        span = spans.get(origin, spans.get("tile block")) if origin else None
         return None if span is None else span.line
 
     def active_lanes(self, active: Active) -> int:

@@ -135,8 +135,13 @@ class Memory:
     def _report_misaligned(self, site: Site, lanes: Bools, part: Part, offset: int) -> None:
         need = WORD * site.width
         if self.align < need:
-            self.report("misaligned", site, int(np.argmax(lanes)), 0, f"{self.name} is aligned to {self.align} bytes, "
-                        f"and the access needs {need}")
+            self.report(
+                "misaligned",
+                site,
+                int(np.argmax(lanes)),
+                0,
+                f"{self.name} is aligned to {self.align} bytes, and the access needs {need}",
+            )
             return
         away = (part.array + offset + self.phase) % site.width
         bad = lanes & (away != 0)

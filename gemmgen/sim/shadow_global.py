@@ -1,4 +1,4 @@
-"""Shadow of a global matrix that the kernel writes: two threads may not touch an element unless a barrier orders them."""
+"""Shadow of a global matrix that the kernel writes: no two threads touch an element unless a barrier orders them."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from gemmgen.ir.nodes import (
     Let,
     LetPointer,
     Load,
+    Pinned,
     Roles,
     Section,
     Stmt,
@@ -92,7 +93,7 @@ class Translator:
             case Alloc(array, init):
                 register = m.register(array)
                 return (lambda active: register.declare(init, active),)
-            case Section(_, body):
+            case Section(_, body) | Pinned(_, body):
                 return tuple(step for inner in body for step in self.statement(inner, scope, in_roles))
             case For():
                 return (self.loop(s, scope, in_roles),)
