@@ -103,21 +103,23 @@ class Cublas:
 
 
 def _leading(x: DeviceArray) -> int:
-    leading = x.strides[0] if x.shape[0] > 1 else max(x.shape[1], 1)
-    if (x.strides[1] != 1 and x.shape[1] > 1) or not max(x.shape[1], 1) <= leading <= _LARGEST:
+    """The leading dimension of a row-major matrix; where there is one row, or no element, any will do."""
+    rows, columns = x.shape
+    least = max(columns, 1)
+    leading = x.strides[0] if rows > 1 and columns > 0 else least
+    if (x.strides[1] != 1 and columns > 1 and rows > 0) or not least <= leading <= _LARGEST:
         raise BaselineError(f"cuBLAS needs rows of unit stride; strides are {x.strides} for {x.shape}")
     return leading
 
 
 def _open() -> _Library:
+    """cuBLAS through the first package that gives it. Raises BaselineError with what hinders each."""
     reasons = []
-    for attempt in (_nvmath, _cupy):
+    for package, attempt in (("nvmath-python", _nvmath), ("CuPy", _cupy)):
         try:
             return attempt()
-        except ImportError as e:
-            reasons.append(str(e))
-        except Exception as e:  # a package that is there and does not work
-            raise BaselineError(f"cuBLAS cannot be started: {e}") from e
+        except Exception as e:  # missing, or there without a working library: of many types
+            reasons.append(f"{package}: {(str(e).strip().splitlines() or [type(e).__name__])[0]}")
     raise BaselineError(f"cuBLAS needs nvmath-python or CuPy; pip install 'gemmgen[bench]' ({'; '.join(reasons)})")
 
 

@@ -189,7 +189,9 @@ def main() -> int:
     ]  # fmt: skip
     if size:
         steps += [(f"bench {size}", lambda: benchmark(size, False)), (f"warm {size}", lambda: benchmark(size, True))]
-    return 0 if all([step(name, run) for name, run in steps]) else 1
+    failed = [name for name, run in steps if not step(name, run)]
+    print(f"{len(steps) - len(failed)} of {len(steps)} steps went well{': not ' if failed else ''}{', '.join(failed)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,210 @@
+"""Timing and its baseline, as far as they can be seen without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gemmgen.runtime import baseline, timing
+from gemmgen.runtime import check as checks
+from gemmgen.runtime.baseline import BaselineError, Cublas
+from gemmgen.runtime.memory import DeviceArray
+from gemmgen.runtime.timing import Plan, Timing
+
+# --- The baseline ----------------------------------------------------------------------------------------------------
+
+
+def floats(address: int, count: int) -> Any:
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (count,))
+
+
+def column_major(address: int, rows: int, columns: int, leading: int) -> Any:
+    """A matrix as BLAS sees it: element (i, j) at i + j * leading. Reads no further than its last element."""
+    assert leading >= max(1, rows)
+    if rows == 0 or columns == 0:
+        return np.zeros((rows, columns), np.float32)
+    flat = floats(address, (columns - 1) * leading + rows)
+    return np.lib.stride_tricks.as_strided(flat, (rows, columns), (4, 4 * leading))
+
+
+def sgemm(
+    stream: int, handle: int, transa: int, transb: int, m: int, n: int, k: int, alpha: int,
+    a: int, lda: int, b: int, ldb: int, beta: int, c: int, ldc: int,
+) -> None:  # fmt: skip
+    """cublasSgemm by its documentation, on the host's memory."""
+    assert (stream, handle, transa, transb) == (77, 5, 0, 0)
+    left, right, out = (column_major(*x) for x in ((a, m, k, lda), (b, k, n, ldb), (c, m, n, ldc)))
+    scale, add = floats(alpha, 1)[0], floats(beta, 1)[0]
+    out[...] = scale * (left @ right) + (add * out if add else 0)
+
+
+@pytest.fixture
+def cublas() -> Cublas:
+    found = Cublas.__new__(Cublas)  # without a GPU: its library is the function above
+    found._library = baseline._Library("a stand-in", 5, 130102, sgemm, lambda handle: None)
+    return found
+
+
+def at(values: Any, owner: Any = None) -> DeviceArray:
+    strides = (values.strides[0] // 4, values.strides[1] // 4)
+    address = values.__array_interface__["data"][0]
+    return DeviceArray(address, values.shape, strides, "float32", 0, owner=owner or values)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(256, 128, 64), (64, 256, 128), (1, 5, 3), (5, 1, 3), (5, 3, 1), (1, 1, 1), (4, 3, 0), (0, 3, 2)]
+)
+def test_g26_b_row_major_operands_of_any_sizes(cublas: Cublas, m: int, n: int, k: int) -> None:
+    rows, columns = np.arange(1.0, m + 1)[:, None], np.arange(1.0, n + 1)[None, :]
+    a = np.broadcast_to(rows, (m, k)).astype(np.float32, order="C")
+    b = np.broadcast_to(columns, (k, n)).astype(np.float32, order="C")
+    c = np.ones((m, n), np.float32)
+    cublas.enqueue(at(a), at(b), at(c), 1.0, 2.0, 77)
+    assert (c == k * rows * columns + 2).all()
+
+
+def test_g26_b_leading_dimensions_of_views(cublas: Cublas) -> None:
+    rng = np.random.default_rng(0)
+    wide = [rng.integers(-4, 5, s).astype(np.float32) for s in ((9, 20), (7, 30), (9, 40))]
+    a, b, c = wide[0][:, 3:10], wide[1][:, 2:15], wide[2][:, 1:14]
+    want, around = 2 * (a @ b) - c, wide[2].copy()
+    cublas.enqueue(at(a), at(b), at(c), 2.0, -1.0, 77)
+    assert (c == want).all()
+    around[:, 1:14] = c
+    assert (wide[2] == around).all()
+
+
+def test_g26_a_failure_or_a_misfit_is_an_error_of_its_own(cublas: Cublas) -> None:
+    a, b, c = np.ones((4, 5), np.float32), np.ones((5, 6), np.float32), np.ones((4, 6), np.float32)
+    with pytest.raises(BaselineError, match="shapes do not fit"):
+        cublas.enqueue(at(a), at(b), at(c.T.copy()), 1.0, 0.0, 77)
+    with pytest.raises(BaselineError, match="unit stride"):
+        cublas.enqueue(at(a), at(np.asfortranarray(b)), at(c), 1.0, 0.0, 77)
+
+    def fails(*arguments: Any) -> None:
+        raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
+
+    cublas._library = baseline._Library("a stand-in", 5, 130102, fails, lambda handle: None)
+    with pytest.raises(BaselineError, match="failed at 4x6x5: CUBLAS_STATUS_EXECUTION_FAILED"):
+        cublas.enqueue(at(a), at(b), at(c), 1.0, 0.0, 77)
+
+
+def test_g26_the_description_says_what_it_is(cublas: Cublas) -> None:
+    assert cublas.description == "cuBLAS 13.1.2 through a stand-in, TF32 off"
+
+
+def test_a_missing_baseline_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("nvmath", "cupy"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(BaselineError, match=r"gemmgen\[bench\].*nvmath-python: .*CuPy: "):
+        baseline._open()
+
+
+# --- Timing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_is_long_enough_and_goes_round_all_sets() -> None:
+    plan = Plan(sample_s=0.01, most_launches=2000)
+    assert timing._launches(0.001, 4, plan) == 12
+    assert timing._launches(0.001, 1, plan) == 10
+    assert timing._launches(1e-6, 900, plan) == 2700  # whole rounds of the sets
+    assert timing._launches(0.27, 2, plan) == 2
+    assert timing._launches(2.0, 2, plan) == 1  # a round would take seconds
+
+
+def test_sides_alternate_and_slow_ones_get_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(timing, "_once", lambda run, stream: (run(), float(len(order)))[1])
+    replays = [lambda: order.append("a"), lambda: order.append("b")]
+    found = timing._samples(replays, [4, 2], 77, Plan(warm_up_s=0.0))
+    assert "".join(order) == "ab" + "ab" + "ba" + "a" + "a"
+    assert found == [[3.0, 6.0, 7.0, 8.0], [4.0, 5.0]]
+
+
+def test_the_spread_is_shown() -> None:
+    found = timing._timing("k", [5.0, 1.0, 2.0, 4.0, 3.0], 10)
+    assert (found.median_s, found.min_s, found.max_s, found.samples, found.launches) == (3.0, 1.0, 5.0, 5, 10)
+    assert found.low_s == 1.5 and found.high_s == 4.5 and found.spread == 1.0
+    alone = timing._timing("k", [2.0], 1)
+    assert (alone.low_s, alone.median_s, alone.high_s) == (2.0, 2.0, 2.0)
+
+
+def test_the_rate_counts_2mnk() -> None:
+    t = Timing("k", 0.271053e-3, 0.0, 0.0, 0.0, 0.0, 1, 1)
+    assert t.gflops(16, 1000, 2048) == pytest.approx(241.78, abs=0.01)
+
+
+# --- The check before timing -----------------------------------------------------------------------------------------
+
+
+class Small:
+    """As much of a problem as the check reads."""
+
+    def __init__(self, m: int, n: int, k: int) -> None:
+        rng = np.random.default_rng(m + n + k)
+        self.size = (m, n, k)
+        self.host = tuple(rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (k, n), (m, n)))
+
+
+class Result:
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def numpy(self) -> Any:
+        return self.values
+
+
+def judged(problem: Any, values: Any, alpha: float, beta: float) -> checks.Checked:
+    result: Any = Result(values)
+    return checks.check(problem, result, alpha, beta)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (-0.5, 2.0)])
+def test_a_right_result_passes_and_one_wrong_element_does_not(alpha: float, beta: float) -> None:
+    problem = Small(70, 50, 90)
+    a, b, c = problem.host
+    right = (alpha * (a @ b) + beta * c).astype(np.float32)
+    assert judged(problem, right, alpha, beta).ok
+    for value in (np.float32(right[31, 7] + 0.1), np.nan, np.inf, 0.0):
+        wrong = right.copy()
+        wrong[31, 7] = value
+        found = judged(problem, wrong, alpha, beta)
+        assert not found.ok and found.where == (31, 7)
+    assert not judged(problem, np.zeros_like(right), alpha, beta).ok
+
+
+def test_large_products_are_checked_in_rows_that_include_the_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_ON_HOST", 1000)
+    monkeypatch.setattr(checks, "_on_gpu", lambda problem, c: None)
+    problem = Small(515, 40, 30)
+    right = problem.host[0] @ problem.host[1]
+    found = judged(problem, right, 1.0, 0.0)
+    assert found.ok and "rows" in found.how
+    for row in (0, 63, 64, 127, 128, 511, 512, 514):
+        wrong = right.copy()
+        wrong[row, 39] += 1.0
+        found = judged(problem, wrong, 1.0, 0.0)
+        assert not found.ok and found.where == (row, 39)
+
+
+def test_the_bound_is_that_of_verify() -> None:
+    """Elements just inside and just outside of gemmgen.verify's bound are judged the same."""
+    import gemmgen
+
+    problem = Small(20, 30, 40)
+    a, b, c = problem.host
+    right = (0.5 * (a.astype(np.float64) @ b.astype(np.float64)) + 2.0 * c).astype(np.float32)
+    bound = gemmgen.verify(right, a, b, c, 0.5, 2.0).bound
+    assert bound is not None
+    verdicts = set()
+    for factor in (0.3, 0.9, 1.5, 4.0):
+        moved = right.copy()
+        moved[3, 4] += np.float32(factor * bound)
+        found, wanted = judged(problem, moved, 0.5, 2.0).ok, gemmgen.verify(moved, a, b, c, 0.5, 2.0).ok
+        assert found == wanted
+        verdicts.add(found)
+    assert verdicts == {True, False}
