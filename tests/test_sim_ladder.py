@@ -186,7 +186,7 @@ def test_the_estimate_grows_with_the_work_and_is_zero_for_none() -> None:
         return estimate_seconds(ir, grid_of(ir, {"M": n, "N": n, "K": n}), sizes)
 
     for name in LADDER:
-        assert estimate(name, 256) < 2.0
+        assert 0.01 < estimate(name, 256) < 1.0
         assert estimate(name, 256) * 4 < estimate(name, 1024) < estimate(name, 4096)
         assert estimate(name, 4096) > 10.0
     assert estimate_seconds(kernel("naive", EXACT), (0, 4, 1), {"K": 10}) == 0.0

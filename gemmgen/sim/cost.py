@@ -39,11 +39,11 @@ SHADOW_BYTES = 10
 # Measured on one core of a Xeon server at about 3 GHz, rounded up.
 STEP_S = 12e-6
 """A statement executed for a batch: the interpreter's part of it."""
-WORD_S = 6e-9
+WORD_S = 1.2e-9
 """A word that one thread moves between memories and registers, checks and counts included."""
-PRODUCT_S = 0.9e-9
+PRODUCT_S = 0.8e-9
 """A multiply-add of one thread."""
-BATCH_S = 10e-3
+BATCH_S = 4e-3
 """Setting up a batch: lane parts of the indices, counting each access for the first time."""
 
 
@@ -119,8 +119,8 @@ def _one(s: Stmt, known: dict[str, int | float]) -> Work:
             return Work(1, 0, 1)
         case Compute():
             return Work(1, 1)
-        case Alloc(array):
-            return Work(1, prod(shape_of(array)))
+        case Alloc(array, init):
+            return Work(0.1) if init is None else Work(1, prod(shape_of(array)))
         case Call():
             return Work(4, 4)
         case Sync():
