@@ -20,9 +20,9 @@ def run(arguments: Sequence[str]) -> int:
     0 fine; 1 a wrong result, a failed run or something missing; 2 a mistake in the spec or the command line; 130
     interrupted. Errors that a person can cause are printed on stderr, never raised.
     """
-    from gemmgen.cli.app import app
-
     try:
+        from gemmgen.cli.app import app
+
         status = app(list(arguments), prog_name="gemmgen", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else OK
