@@ -296,10 +296,12 @@ def test_g13_wrong_types_and_places_are_named(gemm: GpuGemm, recorder: Recorder)
             operands[position] = operands[position]._replace(dtype=dtype)
             with pytest.raises(ArgumentError, match=f"{name} has element type {dtype}; small wants float32"):
                 gemm(*operands)
-    with pytest.raises(ArgumentError, match="B is on GPU 1 and A on GPU 0"):
+    with pytest.raises(ArgumentError, match="one device: A on GPU 0, B on GPU 1, C on GPU 0"):
         gemm(A, B._replace(device=1), C)
-    with pytest.raises(ArgumentError, match="C is on the host and A on GPU 0"):
+    with pytest.raises(ArgumentError, match="one device: A on GPU 0, B on GPU 0, C on the host"):
         gemm(A, B, C._replace(device=HOST))
+    with pytest.raises(ArgumentError, match="one device: A on the host, B on a GPU"):
+        gemm(A._replace(device=HOST), B)
     with pytest.raises(ArgumentError, match="A has 1 dimensions"):
         gemm(A._replace(shape=(128,), strides=(1,)), B, C)
     with pytest.raises(ArgumentError, match="A is 128x60 and B is 64x192"):

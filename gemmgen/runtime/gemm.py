@@ -114,7 +114,7 @@ class GpuGemm:
         _two_dimensions(a, "A")
         _two_dimensions(b, "B")
         if a.device == HOST:
-            raise ArgumentError("A is on the host and B on a device; all operands must be on one device")
+            raise ArgumentError("operands must be on one device: A on the host, B on a GPU")
         with on_device(a.device):
             return empty(a, (a.shape[0], b.shape[1]), _DTYPES[self.spec.C.dtype], self.spec.C.order, stream)
 
@@ -126,7 +126,8 @@ class GpuGemm:
 
         views = {"A": a, "B": b, "C": c}
         for name, x in views.items():
-            self._check(name, x, a.device)
+            self._check(name, x)
+        _one_device(views)
         decided = self._decide(views, alpha, beta, self.variant)
         device = devices.get(a.device)
         launches = tuple(self._module(s.variant, device).bind(s.grid, s.arguments) for s in decided.steps)
@@ -152,17 +153,11 @@ class GpuGemm:
             variant=variant,
         )
 
-    def _check(self, name: str, x: ArrayView, device: int) -> None:
+    def _check(self, name: str, x: ArrayView) -> None:
         _two_dimensions(x, name)
         wanted = _DTYPES[{"A": self.spec.A, "B": self.spec.B, "C": self.spec.C}[name].dtype]
         if x.dtype != wanted:
             raise ArgumentError(f"{name} has element type {x.dtype}; {self.spec.name} wants {wanted}")
-        if x.device != device or x.device == HOST:
-            where = {HOST: "the host"}
-            raise ArgumentError(
-                f"{name} is on {where.get(x.device, f'GPU {x.device}')} and A on {where.get(device, f'GPU {device}')}; "
-                "all operands must be on one device"
-            )
 
     def _module(self, variant: Variant, device: Device) -> GpuModule:
         with self._lock:
@@ -194,6 +189,15 @@ def _packed(values: Any, address: int, order: str, device: int) -> ArrayView:
     """A packed matrix on the device."""
     strides = (values.shape[1], 1) if order == "row" else (1, values.shape[0])
     return ArrayView(address, values.shape, strides, "float32", device, False, "cuda", values)
+
+
+def _one_device(views: dict[str, ArrayView]) -> None:
+    devices = {x.device for x in views.values()}
+    if len(devices) > 1 or HOST in devices:
+        said = ", ".join(
+            f"{name} on {'the host' if x.device == HOST else f'GPU {x.device}'}" for name, x in views.items()
+        )
+        raise ArgumentError(f"operands must be on one device: {said}")
 
 
 def _two_dimensions(x: ArrayView, name: str) -> None:

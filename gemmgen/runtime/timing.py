@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from gemmgen.diagnostics import GemmgenError, LaunchError
+from gemmgen.diagnostics import GemmgenError
 from gemmgen.runtime import device as devices
 from gemmgen.runtime.check import Checked, check
 from gemmgen.runtime.driver import bindings, call, on_device, private_stream
@@ -169,7 +169,7 @@ def _time(
     runs = [partial(run, side, n) for side, n in zip(sides, counts, strict=True)]
     try:
         replays, method = [_capture(r, stream) for r in runs], "graph"
-    except LaunchError:  # a side that cannot be captured: then all sides are launched one by one
+    except GemmgenError:  # a side that cannot be captured: then all sides are launched one by one
         replays, method = list(runs), "events"
     rounds = [min(plan.samples, max(3, int(plan.side_s / (s * n)))) for s, n in zip(seconds, counts, strict=True)]
     samples = _samples(replays, rounds, stream, plan)
@@ -241,7 +241,7 @@ def _capture(run: Callable[[], None], stream: int) -> Callable[[], None]:
     call("cuStreamBeginCapture", stream, mode)
     try:
         run()
-    except GemmgenError:
+    except BaseException:
         bindings().cuStreamEndCapture(stream)  # ends the capture; what was recorded is of no use
         raise
     graph = call("cuStreamEndCapture", stream)
