@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 """Each part imports parts of the layers above it here, and itself; the parts of one layer never import one another."""
 
-SURFACE = {"__init__", "api", "kernel", "operands", "simulation", "verify"}
+SURFACE = {"__init__", "api", "explaining", "kernel", "operands", "simulation", "verify"}
 """The files of the public Python surface, which are one part: "api"."""
 
 EXCEPTIONS = {("runtime/check.py", "gemmgen.verify"): "the bound of a result is written once"}

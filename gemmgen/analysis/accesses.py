@@ -42,10 +42,12 @@ WARP = 32
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop, or a dimension of the grid: its index runs over 0 .. count-1."""
+    """A loop, or a dimension of the grid: its index runs over 0 .. count-1. ``unrolled``: its turns stand side by side
+    in the compiled code."""
 
     index: Var
     count: int
+    unrolled: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,10 @@ def _loop(s: For, scope: _Scope) -> _Scope:
     varies = value_of(start) is None or value_of(stop) is None
     active = both(scope.active, compare("<", value, stop)) if varies else scope.active
     return replace(
-        scope, names={**scope.names, s.var.name: value}, active=active, axes=(*scope.axes, Axis(index, count))
+        scope,
+        names={**scope.names, s.var.name: value},
+        active=active,
+        axes=(*scope.axes, Axis(index, count, s.unroll is True)),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gemmgen.analysis.accesses import THREAD, WARP, Access, MultiplyAdd, Site, launch_grid, sites
 from gemmgen.analysis.classes import Classes, classify, evaluate, index_values
+from gemmgen.analysis.merging import merged
 from gemmgen.ir.expr import Const, Expr, value_of, variables
 from gemmgen.ir.nodes import KernelIR, Load, Store
 from gemmgen.isa import memory
@@ -31,15 +32,19 @@ class Cost:
     """Counts of an access, or of several together.
 
     ``sectors``, ``lines`` (of 128 bytes) and ``bytes_used`` are of global accesses; ``wavefronts`` and
-    ``ideal_wavefronts`` of shared ones. ``bytes_used`` are the distinct bytes that each request asks for.
+    ``ideal_wavefronts`` of shared ones. ``bytes_used`` are the distinct bytes that each request asks for; ``elements``
+    are what the threads ask for, each for itself. ``merged_wavefronts`` are those of shared loads of one word once
+    the compiler has joined neighbours of an unrolled loop into wider loads, where their addresses allow it.
     """
 
     requests: int = 0
+    elements: int = 0
     sectors: int = 0
     lines: int = 0
     bytes_used: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
+    merged_wavefronts: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)))
@@ -140,11 +145,22 @@ def _times(site: Site, lanes: Lanes) -> int:
 
 
 def _cost_of(access: Access, lanes: Lanes, base: int) -> AccessCost:
+    cost = _total(access, lanes, base)
+    space: Literal["global", "shared"] = "global" if access.array.space == "global" else "shared"
+    if space == "shared":
+        joined = merged(access, lanes[0])
+        found = cost.wavefronts if joined is None else _total(joined, lanes, base).wavefronts
+        cost = replace(cost, merged_wavefronts=min(cost.wavefronts, found))
+    return AccessCost(access.statement, access.array.operand, access.op, space, access.statement.width, cost)
+
+
+def _total(access: Access, lanes: Lanes, base: int) -> Cost:
     unit = memory.LINE // access.element_bytes if access.array.space == "global" else 1
     classes, rest = _relevant(access, [access.address, access.active], lanes, unit)
-    cost = sum((_piece(access, values, weights, lanes, base) for values, weights in _pieces(classes, lanes)), Cost())
-    space: Literal["global", "shared"] = "global" if access.array.space == "global" else "shared"
-    return AccessCost(access.statement, access.array.operand, access.op, space, access.statement.width, cost * rest)
+    return (
+        sum((_piece(access, values, weights, lanes, base) for values, weights in _pieces(classes, lanes)), Cost())
+        * rest
+    )
 
 
 def _relevant(site: Site, exprs: Sequence[Expr], lanes: Lanes, unit: int) -> tuple[list[Classes], int]:
@@ -189,11 +205,14 @@ def _piece(access: Access, values: dict[str, Ints], weights: Ints, lanes: Lanes,
 
     some: Ints = np.asarray(active.any(axis=1), dtype=np.int64)
     requests = total(some)
+    on: Ints = active.sum(axis=1, dtype=np.int64)
+    elements = total(on) * access.statement.width
     if access.array.space == "global":
         place = address * access.element_bytes + base
         size = access.lane_bytes
         return Cost(
             requests,
+            elements,
             sectors=total(memory.sectors_of(place, active, size)),
             lines=total(memory.lines_of(place, active, size)),
             bytes_used=total(memory.bytes_used_of(place, active, size)),
@@ -202,6 +221,7 @@ def _piece(access: Access, values: dict[str, Ints], weights: Ints, lanes: Lanes,
     width = access.lane_bytes // 4
     return Cost(
         requests,
+        elements,
         wavefronts=total(memory.wavefronts_of(words, active, width, store)),
         ideal_wavefronts=total(memory.ideal_wavefronts_of(words, active, width, store)),
     )

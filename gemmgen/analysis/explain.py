@@ -1,0 +1,190 @@
+"""Why a kernel is as fast as it is: its counts, its limits, what binds it, and what would move that.
+
+Everything here is read off the kernel IR and the table of GPUs; what only a compiler knows (registers, spills) is
+passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gemmgen.analysis.counts import AccessCost, Counts, count
+from gemmgen.analysis.model import Bounds, bounds
+from gemmgen.analysis.occupancy import Occupancy, occupancy_of, registers_per_block
+from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
+from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
+from gemmgen.target import Gpu
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a kernel: registers and spilled bytes a thread, for ``arch``."""
+
+    registers: int
+    spill_bytes: int
+    arch: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch: grid (x, y, z), scalar arguments, and where A, B and C lie in a cache line, in bytes."""
+
+    grid: tuple[int, int, int]
+    scalars: Mapping[str, float]
+    bases: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a kernel does for one product on one GPU, and what limits it. ``to_dict`` is the JSON of it.
+
+    ``counts`` are exact, of all launches together; ``bound`` are modelled times. ``cuda_lines`` are lines of the CUDA
+    text by the number of an access in program order.
+    """
+
+    ir: KernelIR
+    size: Size
+    gpu: Gpu
+    beta: float
+    blocks: int
+    counts: Counts
+    compiled: Compiled | None
+    occupancy: Occupancy
+    intensity: Intensity
+    bound: Bounds
+    cuda_lines: Mapping[int, int]
+
+    @property
+    def flops(self) -> int:
+        """2 M N K."""
+        return flops(self.size)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know before believing the kernel is fine."""
+        return tuple(_warnings(self))
+
+    @property
+    def paragraph(self) -> str:
+        """The bottleneck and the spec line that would move it, in plain words."""
+        from gemmgen.analysis.advice import paragraph
+
+        return paragraph(self)
+
+    def accesses(self) -> list[dict[str, Any]]:
+        """A row for each load or store that is executed, in program order."""
+        return [self._row(i, a) for i, a in enumerate(self.counts.accesses) if a.cost.requests]
+
+    def _row(self, number: int, a: AccessCost) -> dict[str, Any]:
+        spans = self.ir.spec.spans  # a setting left at its default has no line of its own
+        span = spans.get(a.statement.origin, spans.get("tile block"))
+        return {
+            "operand": a.operand,
+            "op": a.op,
+            "space": a.space,
+            "width": a.width,
+            "spec_line": span.line if span else None,
+            "cuda_line": self.cuda_lines.get(number),
+            "requests": a.cost.requests,
+            "sectors": a.cost.sectors,
+            "wavefronts": a.cost.wavefronts,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "kernel": self.ir.name,
+            "size": list(self.size),
+            "gpu": self.gpu.name,
+            "variant": self.ir.variant.label,
+            "blocks": self.blocks,
+            "threads_per_block": self.ir.threads,
+            "shared_bytes": self.ir.shared_bytes,
+            "registers": None if self.compiled is None else {
+                "per_thread": self.compiled.registers,
+                "spill_bytes": self.compiled.spill_bytes,
+                "arch": self.compiled.arch,
+            },
+            "occupancy": self.occupancy.to_dict(),
+            "flops": self.flops,
+            "fma": self.counts.fma,
+            "global": {op: self._total("global", op, "requests", "sectors", "bytes_used") for op in ("load", "store")},
+            "shared": {
+                op: self._total("shared", op, "requests", "wavefronts", "ideal_wavefronts") for op in ("load", "store")
+            },
+            "accesses": self.accesses(),
+            "intensity": self.intensity.to_dict(),
+            "bound": self.bound.to_dict(),
+        }  # fmt: skip
+
+    def _total(self, space: str, op: str, *names: str) -> dict[str, int]:
+        cost = self.counts.total(space, op)
+        return {name: getattr(cost, name) for name in names}
+
+
+def explained(
+    ir: KernelIR,
+    size: Size,
+    gpu: Gpu,
+    steps: tuple[Step, ...],
+    beta: float = 0.0,
+    compiled: Compiled | None = None,
+    cuda_lines: Mapping[int, int] | None = None,
+) -> Explanation:
+    """The explanation of a product that ``steps`` launch, in order. Without ``compiled`` the occupancy takes for the
+    registers of a thread those that the program names, which is the least there can be."""
+    counts = sum((count(ir, s.scalars, s.grid, s.bases) for s in steps), Counts((), 0))
+    blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps)
+    registers = named_registers(ir.body) if compiled is None else compiled.registers
+    fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
+    return Explanation(
+        ir, size, gpu, beta, blocks, counts, compiled, fits,
+        intensity(size, counts, beta),
+        bounds(ir, size, counts, blocks, gpu, fits, beta),
+        cuda_lines or {},
+    )  # fmt: skip
+
+
+def named_registers(body: tuple[Stmt, ...]) -> int:
+    """Registers that the program's own arrays take, most at one time: accumulators, fragments, values on their way."""
+    flat = [x for s in body for x in (s.body if isinstance(s, Section) else (s,))]
+    own, inner = 0, 0
+    for s in flat:
+        if isinstance(s, Alloc):
+            words = 1
+            for extent in shape_of(s.array):
+                words *= extent
+            own += words
+        else:
+            inner = max([inner, *(named_registers(part) for part in children(s))])
+    return own + inner
+
+
+def register_limit(ir: KernelIR, gpu: Gpu) -> int:
+    """The most registers a thread that a block of this size can launch with: what the launch bound makes of it."""
+    limits = gpu.limits
+    fits = [
+        r for r in range(8, limits.registers_per_thread + 1)
+        if registers_per_block(limits, ir.threads, r) <= limits.registers_per_block
+    ]  # fmt: skip
+    return max(fits, default=0)
+
+
+def _warnings(e: Explanation) -> list[str]:
+    found = []
+    need, limit = named_registers(e.ir.body), register_limit(e.ir, e.gpu)
+    if e.compiled is not None and e.compiled.spill_bytes:
+        found.append(
+            f"spills: {e.compiled.spill_bytes} bytes a thread go to memory, since {e.ir.threads} threads a block leave "
+            f"{limit} registers each; use fewer threads a block or a smaller tile thread"
+        )
+    elif need >= limit:
+        found.append(
+            f"spills: {e.ir.threads} threads a block leave {limit} registers each, and the program's own values take "
+            f"{need}, addresses not counted; use fewer threads a block or a smaller tile thread"
+        )
+    if e.occupancy.blocks_per_sm == 0:
+        found.append(f"no block fits on an SM of {e.gpu.title}: limited by {e.occupancy.limiter}")
+    return found

@@ -1,0 +1,66 @@
+"""Bytes and arithmetic intensity of a product, at each tier of memory.
+
+A product is 2 M N K flops: a multiplication and an addition for each of M N K. The scaling by alpha and beta, 2 M N or
+3 M N more, is not counted. Elements are float32, 4 bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmgen.analysis.counts import Counts
+
+ITEM = 4
+Size = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Intensity:
+    """flop/byte; None where a denominator is 0.
+
+    ``naive``: every multiply-add reads its two operands from memory. ``block_tile``: what this program's threads ask of
+    global memory, as tiled. ``ideal``: every matrix is moved once, as with a perfect L2. ``flop_per_shared_load``:
+    flops for each value that a thread reads from shared memory.
+    """
+
+    naive: float | None
+    block_tile: float | None
+    ideal: float | None
+    flop_per_shared_load: float | None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """As in ``explain``'s JSON."""
+        return {
+            "naive": self.naive,
+            "block_tile": self.block_tile,
+            "ideal": self.ideal,
+            "flop_per_shared_load": self.flop_per_shared_load,
+        }
+
+
+def flops(size: Size) -> int:
+    """2 M N K."""
+    m, n, k = size
+    return 2 * m * n * k
+
+
+def compulsory_bytes(size: Size, beta: float = 0.0) -> int:
+    """Bytes that any program moves: A and B are read, C is written, and read too where beta is not 0."""
+    m, n, k = size
+    return ITEM * (m * k + k * n + m * n * (1 if beta == 0 else 2))
+
+
+def intensity(size: Size, counts: Counts, beta: float = 0.0) -> Intensity:
+    """Intensities of a launch with these counts."""
+    work = flops(size)
+    asked = sum(a.cost.elements for a in counts.accesses if a.space == "global" and a.operand != "C")
+    return Intensity(
+        naive=_ratio(work, ITEM * work),
+        block_tile=_ratio(work, ITEM * asked),
+        ideal=_ratio(work, compulsory_bytes(size, beta)),
+        flop_per_shared_load=_ratio(2 * counts.fma, counts.total("shared", "load").elements),
+    )
+
+
+def _ratio(a: int, b: int) -> float | None:
+    return a / b if b else None

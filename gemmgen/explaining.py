@@ -1,0 +1,70 @@
+"""``gemmgen.explain``: gathers what the analysis needs, and what the compiler knows where it can be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.diagnostics import ArgumentError
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Compiled, Explanation
+    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.spec.model import Spec
+    from gemmgen.target import Gpu
+
+
+def explain(spec: Spec, m: int, n: int, k: int, gpu: str | Gpu = "h200", beta: float = 0.0) -> Explanation:
+    """Why ``spec`` is as fast as it is for an ``m`` x ``n`` x ``k`` product of packed matrices on ``gpu``.
+
+    Counts are exact, at any size; times are modelled. Registers and spills come from NVRTC, where it is installed.
+    ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. Raises ArgumentError for an unknown GPU, a negative size,
+    or a product that cannot be launched.
+    """
+    from gemmgen.analysis.advice import pitches
+    from gemmgen.analysis.explain import Step, explained
+    from gemmgen.api import lower, of_type
+    from gemmgen.cuda.emit import emit_with_lines
+    from gemmgen.launch import ITEM, as_float32, plan_aligned
+    from gemmgen.target import gpu as gpu_named
+    from gemmgen.tile.variant import EXACT
+
+    spec, target, size = of_type(spec), gpu_named(gpu), _size(m, n, k)
+    beta = as_float32(beta)
+    plan = plan_aligned(spec, size, _strides(spec, pitches(spec, size)), (0, 0, 0), 1.0, beta)
+    ir = lower(spec, plan.steps[0].variant if plan.steps else EXACT)
+    steps = tuple(
+        Step(
+            step.grid,
+            {name: value for name, value in vars(step.arguments).items() if name not in ("A", "B", "C")},
+            {name: getattr(step.arguments, name) * ITEM for name in ("A", "B", "C")},
+        )
+        for step in plan.steps
+    )
+    emitted = emit_with_lines(ir)
+    return explained(ir, size, target, steps, beta, _compiled(ir, emitted.text, target), emitted.lines)
+
+
+def _size(*size: Any) -> tuple[int, int, int]:
+    for name, value in zip("mnk", size, strict=True):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ArgumentError(f"{name} is {value!r}; a size is a whole number, 0 or more")
+    m, n, k = size
+    return m, n, k
+
+
+def _strides(spec: Spec, leading: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
+    orders = (spec.A.order, spec.B.order, spec.C.order)
+    return tuple((ld, 1) if order == "row" else (1, ld) for ld, order in zip(leading, orders, strict=True))
+
+
+def _compiled(ir: KernelIR, text: str, gpu: Gpu) -> Compiled | None:
+    """Registers and spills by NVRTC; None where it is missing, or knows no architecture that runs on the GPU."""
+    from gemmgen.analysis.explain import Compiled
+    from gemmgen.diagnostics import CompileError
+    from gemmgen.runtime.nvrtc import compile_cubin
+
+    try:
+        compiled = compile_cubin(text, gpu.arch, name=ir.name)
+    except CompileError:
+        return None
+    return Compiled(compiled.resources.registers, compiled.resources.spill_bytes, gpu.arch)
