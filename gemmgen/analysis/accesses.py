@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
 from gemmgen.diagnostics import GemmgenError
-from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Var, both, bounds, build, compare, value_of
+from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, value_of
 from gemmgen.ir.nodes import (
     DTYPE_BYTES,
     Alloc,
@@ -25,6 +25,7 @@ from gemmgen.ir.nodes import (
     Let,
     LetPointer,
     Load,
+    Pinned,
     Pointer,
     Ref,
     Roles,
@@ -128,7 +129,7 @@ def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Access | MultiplyA
             case If(cond, then, orelse):
                 yield from _body(then, _where(cond, scope))
                 yield from _body(orelse, _unless(cond, scope))
-            case Section(body=inner):
+            case Section(body=inner) | Pinned(body=inner):
                 scope = yield from _body(inner, scope)
             case Roles(roles):
                 for role in roles:
@@ -226,6 +227,11 @@ def _resolve(e: Expr, names: Mapping[str, Expr]) -> Expr:
             if name not in names:
                 raise GemmgenError(f"{name} has no value here")
             return names[name]
+        case Select(cond, a, b):
+            known = value_of(cond := _resolve(cond, names))
+            if known is not None:
+                return _resolve(a if known else b, names)
+            return Select(cond, _resolve(a, names), _resolve(b, names)).arithmetic
         case Bin(op, a, b):
             return build(op, _resolve(a, names), _resolve(b, names))
         case _:

@@ -5,22 +5,20 @@ The text is byte-stable: it depends on the IR alone. It needs no header.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd
 
-from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, sanitised, wrap_comment
+from gemmgen.cuda.helpers import helpers
+from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
 from gemmgen.cuda.statements import Printer, memory_of, pointer_type
 from gemmgen.cuda.terms import TYPES, declaration, dimensions
 from gemmgen.ir.expr import show
-from gemmgen.ir.nodes import Array, Call, Constant, KernelIR, Load, Param, Store, size_bytes, walk
+from gemmgen.ir.nodes import DTYPE_BYTES, Array, Constant, KernelIR, Load, Param, Store, size_bytes, walk
 from gemmgen.spec.text import to_text
 
 STATIC_SHARED_BYTES = 48 * 1024
 """What a kernel may declare; more has to be asked for at launch (CUDA C++ Programming Guide, compute capabilities)."""
-
-_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,8 @@ def emit_with_lines(ir: KernelIR) -> Emitted:
 
     The k-th Load or Store in ``walk(ir.body)`` whose memory is global or shared has number k, from 0.
     """
-    body = _body(ir)
-    printed = [*_header(ir), Printed(""), *_constants(ir, body), *_helpers(ir), *_signature(ir), *arranged(body)]
+    body, names = used(_body(ir))
+    printed = [*_header(ir), Printed(""), *_constants(ir, names), *helpers(ir), *_signature(ir), *arranged(body)]
     printed.append(Printed("}"))
     lines = {number: at for at, line in enumerate(printed, start=1) for number in line.accesses}
     return Emitted("\n".join(line.text for line in printed) + "\n", lines)
@@ -93,9 +91,9 @@ def applies_to(ir: KernelIR) -> str:
     return f"for {sizes}, and {', '.join(parts)}."
 
 
-def _constants(ir: KernelIR, body: list[Line]) -> Iterator[Printed]:
+def _constants(ir: KernelIR, names: set[str]) -> Iterator[Printed]:
     """Tile sizes with their meaning, then what has to hold between them."""
-    lines = [Line(0, f"constexpr int {c.name} = {c.text};", c.why) for c in _used(ir, body)]
+    lines = [Line(0, f"constexpr int {c.name} = {c.text};", c.why) for c in _referred(ir, names)]
     yield from arranged(lines)
     if lines:
         yield Printed("")
@@ -111,44 +109,15 @@ def _constants(ir: KernelIR, body: list[Line]) -> Iterator[Printed]:
         yield Printed("")
 
 
-def _used(ir: KernelIR, body: list[Line]) -> list[Constant]:
+def _referred(ir: KernelIR, names: set[str]) -> list[Constant]:
     """The constants that something refers to: a product with a 1 is not written, and NVRTC warns of unused names."""
-    code = [*(line.whole for line in body), *(a.text for a in ir.assertions), launch_bounds(ir)]
-    used = set(_NAME.findall("\n".join(code)))
+    names = names.union(mentioned(launch_bounds(ir)), *(mentioned(a.text) for a in ir.assertions))
     kept: list[Constant] = []
     for constant in reversed(ir.constants):
-        if constant.name in used:
+        if constant.name in names:
             kept.append(constant)
-            used.update(_NAME.findall(constant.text))
+            names.update(mentioned(constant.text))
     return kept[::-1]
-
-
-def _helpers(ir: KernelIR) -> Iterator[Printed]:
-    """Small named functions: vector accesses, and the hardware operations that the kernel calls."""
-    writable: set[int] = set()
-    readable: set[int] = set()
-    rows: dict[str, str] = {}
-    for s in walk(ir.body):
-        match s:
-            case Load(width=width) | Store(width=width) if width > 1:
-                writable.add(width)
-                if isinstance(s, Load) and s.src.array.const:
-                    readable.add(width)
-            case Call(row=row):
-                rows[row.name] = row.helper
-            case _:
-                pass
-    for width in sorted(writable, reverse=True):
-        kind = f"float{width}"
-        yield Printed(f"// {4 * width} bytes in one access: p must be aligned to {4 * width} bytes.")
-        for const in ("", "const ") if width in readable else ("",):
-            body = f"{{ return *reinterpret_cast<{const}{kind}*>(p); }}"
-            yield Printed(f"__device__ __forceinline__ {const}{kind}& as_{kind}({const}float* p) {body}")
-        yield Printed("")
-    for helper in rows.values():
-        for text in helper.strip("\n").split("\n"):
-            yield Printed(text)
-        yield Printed("")
 
 
 # --- The kernel ---------------------------------------------------------------------------------------------------
@@ -186,6 +155,8 @@ def parameter(p: Param) -> str:
             return f"{pointer_type(p.array)} {p.name}"
         case "size":
             return f"size_t {p.name}"
+        case "tensormap":
+            return f"const __grid_constant__ TensorMap {p.name}"
         case "int" | "float":
             return f"{p.kind} {p.name}"
 
@@ -205,22 +176,27 @@ def _static(ir: KernelIR, widths: Mapping[str, int]) -> list[Line]:
 def _dynamic(ir: KernelIR) -> list[Line]:
     """Shared memory beyond what may be declared: one array, of which the tiles are parts.
 
-    Tiles of whole 16 bytes come first, so that each starts as aligned as its own rows are.
+    The most aligned come first, then those of whole 16 bytes, so that each starts as aligned as its own rows are.
     """
     need = f"{ir.shared_bytes} bytes, more than the {STATIC_SHARED_BYTES} that a kernel may declare: given at launch."
-    lines = [Line(1, "", need), Line(1, "extern __shared__ __align__(16) float dynamicShared[];")]
+    align = max(16, *(a.align for a in ir.shared))
+    lines = [Line(1, "", need), Line(1, f"extern __shared__ __align__({align}) float dynamicShared[];")]
     offsets: list[str] = []
-    for array in sorted(ir.shared, key=lambda a: -gcd(size_bytes(a), 16)):
+    for array in sorted(ir.shared, key=lambda a: (-a.align, -gcd(size_bytes(a), 16))):
         lines.append(Line(1, _part(array, offsets)))
-        offsets.append(" * ".join(show(d) for d in array.shape or ()))
+        floats = DTYPE_BYTES[array.dtype] // DTYPE_BYTES["f32"]
+        offsets.append(" * ".join([*([str(floats)] if floats > 1 else []), *(show(d) for d in array.shape or ())]))
     return lines
 
 
 def _part(array: Array, offsets: list[str]) -> str:
     kind = TYPES[array.dtype]
-    inner = dimensions((array.shape or ())[1:])
     start = " + ".join(["dynamicShared", *offsets])
-    return f"{kind} (*{array.name}){inner} = reinterpret_cast<{kind} (*){inner}>({start});"
+    inner = dimensions((array.shape or ())[1:])
+    if inner:
+        return f"{kind} (*{array.name}){inner} = reinterpret_cast<{kind} (*){inner}>({start});"
+    cast = start if kind == "float" else f"reinterpret_cast<{kind}*>({start})"
+    return f"{kind}* {array.name} = {cast};"
 
 
 def vector_widths(ir: KernelIR) -> dict[str, int]:

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
+from gemmgen.cuda.groups import name_of, reads, references
 from gemmgen.cuda.layout import Line
-from gemmgen.cuda.terms import Env, access, loaded, reference
+from gemmgen.cuda.terms import Env, access, assignment, loaded, reference, value
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
-    Call,
     Compute,
     FBin,
     FExpr,
     Fma,
     For,
-    Let,
-    LetPointer,
+    If,
     Load,
     Read,
     Ref,
     Section,
     Stmt,
     Store,
+    children,
     shape_of,
-    walk,
 )
 
 Copied = tuple[Load, Store]
 Product = tuple[Load, Load, Fma]
+Computed = tuple[Load, Compute]
 
 
 def copied(body: tuple[Stmt, ...]) -> Copied | None:
@@ -38,10 +39,10 @@ def copied(body: tuple[Stmt, ...]) -> Copied | None:
     match body[:3]:
         case (
             Alloc(array, None),
-            Load(dst=into, src=source, width=width) as load,
+            Load(dst=into, src=source, width=width, pinned=False) as load,
             Store(src=out, width=stored, guard=None) as store,
         ) if into == out and into.memory == array and width == stored and source.array.space != "register":
-            whole = prod(shape_of(array)) == width and not used_later(body, 3, array)
+            whole = prod(shape_of(array)) == width and not mentions(body[3:], array)
             return (load, store) if whole else None
         case _:
             return None
@@ -52,23 +53,57 @@ def product(body: tuple[Stmt, ...]) -> Product | None:
     match body[:5]:
         case (
             Alloc(a, None),
-            Load(dst=Ref(memory=to_a), width=1, guard=None) as load_a,
+            Load(dst=Ref(memory=to_a), width=1, guard=None, pinned=False) as load_a,
             Alloc(b, None),
-            Load(dst=Ref(memory=to_b), width=1, guard=None) as load_b,
-            Fma(_, Ref(memory=left), Ref(memory=right)) as fma,
+            Load(dst=Ref(memory=to_b), width=1, guard=None, pinned=False) as load_b,
+            Fma(_, Ref(memory=left), Ref(memory=right), fused=False) as fma,
         ) if (to_a, to_b) == (left, right) == (a, b) and not a.shape and not b.shape:
-            alone = not (used_later(body, 5, a) or used_later(body, 5, b))
+            alone = not (mentions(body[5:], a) or mentions(body[5:], b))
             return (load_a, load_b, fma) if alone else None
         case _:
             return None
 
 
+def computed(body: tuple[Stmt, ...]) -> Computed | None:
+    """The start of a body, where it is a scalar loaded for one place in the computation behind it."""
+    match body[:3]:
+        case (
+            Alloc(array, None),
+            Load(dst=Ref(memory=into) as ref, src=source, width=1, guard=None, pinned=False) as load,
+            Compute(dst, expr) as compute,
+        ) if into == array and not array.shape and source.array.space != "register" and dst.memory != array:
+            alone = list(reads(expr)).count(ref) == 1 and not mentions(body[3:], array)
+            return (load, replace(compute, expr=reading(expr, ref, source))) if alone else None
+        case _:
+            return None
+
+
+def reading(e: FExpr, old: Ref, new: Ref) -> FExpr:
+    """An expression that reads another element."""
+    match e:
+        case Read(ref) if ref == old:
+            return Read(new)
+        case FBin(op, a, b):
+            return FBin(op, reading(a, old, new), reading(b, old, new))
+        case _:
+            return e
+
+
+def assigned(s: Compute, env: Env) -> str:
+    """``dst = expr``, as ``dst += x`` or ``dst *= x`` where that is what it says."""
+    target = reference(s.dst, env)
+    match s.expr:
+        case FBin(("+" | "*") as op, Read(ref), other) if ref == s.dst:
+            return f"{target} {op}= {value(other, env)}"
+        case _:
+            return f"{target} = {value(s.expr, env)}"
+
+
 def copy_text(found: Copied, env: Env) -> Line:
     """``to = from;``"""
     load, store = found
-    text, *tail = loaded(load, env)
-    target = access(store.dst, store.width, env)
-    return Line(0, f"{target} = {text}{'' if tail else ';'}", tail=tuple(tail))
+    code, *tail = assignment(access(store.dst, store.width, env), loaded(load, env))
+    return Line(0, code, tail=tuple(tail))
 
 
 def product_text(found: Product, env: Env) -> Line:
@@ -80,20 +115,25 @@ def product_text(found: Product, env: Env) -> Line:
 def declared(body: tuple[Stmt, ...]) -> Iterator[str]:
     """Names that land in the C scope of a body: its own, its sections' and those of loops that run once."""
     for at, s in enumerate(body):
-        match s:
-            case Let(var=var):
-                yield var.name
-            case LetPointer(pointer=pointer):
-                yield pointer.name
-            case Alloc(array=array):
-                if not copied(body[at:]):
-                    yield array.name
-            case Section(body=inner):
-                yield from declared(inner)
-            case For(body=inner) if trips(s) == 1:
-                yield from declared(inner)
-            case _:
-                pass
+        name = name_of(s)
+        if name is None:
+            yield from declared(inlined(s) or ())
+        elif not (isinstance(s, Alloc) and (copied(body[at:]) or computed(body[at:]))):
+            yield name
+
+
+def inlined(s: Stmt) -> tuple[Stmt, ...] | None:
+    """The body of a statement that is printed as its body: a section, a loop that runs once, a branch that is known."""
+    match s:
+        case Section(body=body):
+            return body
+        case For(body=body) if trips(s) == 1:
+            return body
+        case If(cond, then, orelse):
+            known = value_of(cond)
+            return None if known is None else then if known else orelse
+        case _:
+            return None
 
 
 def trips(loop: For) -> int | None:
@@ -104,39 +144,11 @@ def trips(loop: For) -> int | None:
     return max(0, -(-(stop - start) // step))
 
 
-def used_later(body: tuple[Stmt, ...], first: int, array: Array) -> bool:
-    """Whether a statement from ``first`` on refers to the array that body[0] declares."""
-    return any(reaches(body, at, array) for at in range(first, len(body)))
-
-
-def reaches(body: tuple[Stmt, ...], at: int, array: Array) -> bool:
-    """Whether ``body[at]`` refers to the array that body[0] declares, rather than to a later one of that name."""
-    again = any(isinstance(s, Alloc) and s.array == array for s in body[1 : at + 1])
-    return not again and any(ref.memory == array for s in walk((body[at],)) for ref in references(s))
-
-
-def references(s: Stmt) -> Iterator[Ref]:
-    """The elements that a statement itself reads and writes."""
-    match s:
-        case Load(dst=dst, src=src) | Store(dst=dst, src=src):
-            yield from (dst, src)
-        case Fma(acc, a, b):
-            yield from (acc, a, b)
-        case Compute(dst, expr):
-            yield dst
-            yield from reads(expr)
-        case Call(args=args):
-            yield from (a for a in args if isinstance(a, Ref))
-        case _:
-            pass
-
-
-def reads(e: FExpr) -> Iterator[Ref]:
-    match e:
-        case Read(ref):
-            yield ref
-        case FBin(_, a, b):
-            yield from reads(a)
-            yield from reads(b)
-        case _:
-            pass
+def mentions(body: tuple[Stmt, ...], array: Array) -> bool:
+    """Whether a body refers to an array from outside it, rather than to one of that name that it declares."""
+    for s in body:
+        if isinstance(s, Alloc) and s.array == array:
+            return False
+        if any(ref.memory == array for ref in references(s)) or any(mentions(x, array) for x in children(s)):
+            return True
+    return False

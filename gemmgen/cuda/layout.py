@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 WIDTH = 110
 INDENT = "    "
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,8 @@ class Line:
     """One line to print: code, a comment behind it (before it where there is no room), or a comment alone.
 
     ``accesses`` are the numbers of the memory accesses that the line holds. ``tail`` is the rest of a statement that
-    goes to lines of its own where the whole does not fit.
+    goes to lines of its own where the whole does not fit. ``declares`` is the name that the line brings in, where it
+    does nothing else.
     """
 
     depth: int
@@ -23,6 +26,7 @@ class Line:
     comment: str = ""
     accesses: tuple[int, ...] = ()
     tail: tuple[str, ...] = ()
+    declares: str = ""
 
     @property
     def whole(self) -> str:
@@ -55,6 +59,24 @@ def sanitised(text: str) -> str:
     text = "".join(c if c.isprintable() else " " for c in text).rstrip()
     text = text.replace("??", "? ?").replace("*/", "* /").replace("/*", "/ *")
     return text + " ." if text.endswith("\\") else text
+
+
+def used(lines: Sequence[Line]) -> tuple[list[Line], set[str]]:
+    """The lines without declarations that nothing below refers to, and every name that the rest mentions."""
+    kept: list[Line] = []
+    names: set[str] = set()
+    for line in reversed(lines):
+        if not line.declares or line.declares in names:
+            kept.append(line)
+            names.update(mentioned(line.code))
+            for part in line.tail:
+                names.update(mentioned(part))
+    return kept[::-1], names
+
+
+def mentioned(code: str) -> list[str]:
+    """The identifiers in a piece of code."""
+    return _NAME.findall(code)
 
 
 def arranged(lines: Sequence[Line]) -> list[Printed]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from gemmgen.cuda.idioms import copied, copy_text, declared, product, product_text, reaches, trips
+from gemmgen.cuda.groups import name_of, reach
+from gemmgen.cuda.idioms import assigned, computed, copied, copy_text, declared, product, product_text, trips
 from gemmgen.cuda.layout import INDENT, WIDTH, Line
 from gemmgen.cuda.terms import (
     INDEX_TYPES,
@@ -15,6 +16,7 @@ from gemmgen.cuda.terms import (
     Env,
     access,
     address,
+    assignment,
     declaration,
     expression,
     loaded,
@@ -28,14 +30,14 @@ from gemmgen.ir.nodes import (
     Array,
     Call,
     Compute,
-    FBin,
     Fma,
     For,
     If,
     Let,
     LetPointer,
     Load,
-    Read,
+    MapRef,
+    Pinned,
     Ref,
     Roles,
     Section,
@@ -61,6 +63,7 @@ class Printer:
     """Prints statements in order, numbering the accesses as they come.
 
     ``widths`` is the widest access to each register array, by name; ``taken`` the names of the function's scope.
+    ``inside`` is how many sections the next statement is in: those in no other are numbered.
     """
 
     widths: Mapping[str, int]
@@ -68,6 +71,7 @@ class Printer:
     lines: list[Line] = field(default_factory=list)
     accesses: int = 0
     sections: int = 0
+    inside: int = 0
 
     def function(self, body: tuple[Stmt, ...]) -> list[Line]:
         """The lines of a whole kernel's body."""
@@ -82,6 +86,9 @@ class Printer:
             numbers = (self.accesses,)
             self.accesses += 1
         self.lines.append(Line(depth, code, comment, numbers, tail))
+
+    def _name(self, depth: int, name: str, kind: str, text: str, comment: str) -> None:
+        self.lines.append(Line(depth, f"{kind} {name} = {text};", comment, declares=name))
 
     def _gap(self) -> None:
         """An empty line, unless at the start of a block or after another."""
@@ -104,27 +111,34 @@ class Printer:
 
     def _idiom(self, body: tuple[Stmt, ...], depth: int, env: Env, names: Counter[str]) -> int:
         """Prints what reads better as fewer statements; how many that took, 0 for none."""
-        if not isinstance(body[0], Alloc) or body[0].init is not None:
-            return 0
-        if moved := copied(body):
+        first, name = body[0], name_of(body[0])
+        fresh = isinstance(first, Alloc) and first.init is None
+        if fresh and (moved := copied(body)):
             return self._joined(copy_text(moved, env), body[:3], depth)
-        if (factors := product(body)) and len(INDENT * depth + (line := product_text(factors, env)).code) <= WIDTH:
-            return self._joined(line, body[:5], depth)
-        name = body[0].array.name
-        if names[name] > 1:
-            last = max(at for at, s in enumerate(body) if at == 0 or reaches(body, at, body[0].array))
-            self._put(depth, "{")
-            self._scope(body[: last + 1], depth + 1, env)
-            self._put(depth, "}")
-            return last + 1
-        return 2 if self._declared_with_value(body[0], body[1:], depth, env) else 0
+        if fresh and (blend := computed(body)):
+            return self._joined(Line(0, f"{assigned(blend[1], env)};"), body[:3], depth)
+        if name is not None and names[name] > 1:
+            return self._apart(body, depth, env)
+        if fresh and (factors := product(body)):
+            line = product_text(factors, env)
+            if len(INDENT * depth + line.code) <= WIDTH:
+                return self._joined(line, body[:5], depth)
+        return 2 if isinstance(first, Alloc) and self._declared_with_value(first, body[1:], depth, env) else 0
+
+    def _apart(self, body: tuple[Stmt, ...], depth: int, env: Env) -> int:
+        """Braces around what needs a name that is declared again in the same scope."""
+        held = reach(body)
+        self._put(depth, "{")
+        self._scope(body[:held], depth + 1, env)
+        self._put(depth, "}")
+        return held
 
     def _joined(self, line: Line, statements: tuple[Stmt, ...], depth: int) -> int:
         """Puts one line that stands for several statements."""
         found = [s for s in statements if is_access(s)]
         numbers = tuple(range(self.accesses, self.accesses + len(found)))
         self.accesses += len(found)
-        why = " ".join(s.why for s in statements if isinstance(s, Alloc | Load | Store | Fma) and s.why)
+        why = " ".join(s.why for s in statements if isinstance(s, Alloc | Load | Store | Fma | Compute) and s.why)
         self.lines.append(Line(depth, line.code, why, numbers, line.tail))
         return len(statements)
 
@@ -133,25 +147,25 @@ class Printer:
     def _statement(self, s: Stmt, depth: int, env: Env, names: Counter[str]) -> None:
         match s:
             case Let(var, e, why):
-                self._put(depth, f"const {INDEX_TYPES[var.dtype]} {var.name} = {expression(e, env)};", why)
+                self._name(depth, var.name, f"const {INDEX_TYPES[var.dtype]}", expression(e, env), why)
             case LetPointer(pointer, why):
                 offset = expression(pointer.offset, env)
                 start = pointer.base.name if offset == "0" else f"{pointer.base.name} + {offset}"
-                self._put(depth, f"{pointer_type(pointer.array)} {pointer.name} = {start};", why)
+                self._name(depth, pointer.name, pointer_type(pointer.array), start, why)
             case Alloc():
                 self._alloc(s, depth)
             case For():
                 self._for(s, depth, env, names)
             case If():
-                self._if(s, depth, env)
+                self._if(s, depth, env, names)
             case Load():
-                target = access(s.dst, s.width, env)
-                first, *tail = loaded(s, env)
-                self._put(depth, f"{target} = {first}{';' if not tail else ''}", s.why, s, tuple(tail))
+                code, *tail = assignment(access(s.dst, s.width, env), loaded(s, env))
+                self._put(depth, code, s.why, s, tuple(tail))
             case Store():
                 self._store(s, depth, env)
-            case Fma(acc, a, b, why):
-                self._put(depth, f"{reference(acc, env)} += {reference(a, env)} * {reference(b, env)};", why)
+            case Fma(acc, a, b, why, fused):
+                x, y, z = reference(acc, env), reference(a, env), reference(b, env)
+                self._put(depth, f"{x} = fmaf({y}, {z}, {x});" if fused else f"{x} += {y} * {z};", why)
             case Compute():
                 self._put(depth, f"{assigned(s, env)};", s.why)
             case Call(row, args, why):
@@ -160,6 +174,8 @@ class Printer:
                 self._put(depth, "__syncthreads();", hazard)
             case Section():
                 self._section(s, depth, env, names)
+            case Pinned():
+                self._pinned(s, depth, env)
             case Roles():
                 self._roles(s, depth, env)
             case _:
@@ -186,13 +202,13 @@ class Printer:
         first = rest[0]
         match first:
             case Load(dst=Ref(memory=memory)) if memory == s.array:
-                text, *tail = loaded(first, env)
+                pieces = loaded(first, env)
             case Compute(dst=Ref(memory=memory), expr=e) if memory == s.array:
-                text, tail = value(e, env), []
+                pieces = [value(e, env)]
             case _:
                 return False
         kind = "" if any(writes(later, s.array) for later in walk(rest[1:])) else "const "
-        code = f"{kind}{declaration(s.array, 1)} = {text}{';' if not tail else ''}"
+        code, *tail = assignment(kind + declaration(s.array, 1), pieces)
         self._put(depth, code, first.why or s.why, first, tuple(tail))
         return True
 
@@ -209,9 +225,12 @@ class Printer:
         count = trips(s)
         env = {var: e for var, e in env.items() if var != s.var}
         if count == 0:
-            self.accesses += sum(is_access(inner) for inner in walk(s.body))
+            self._skip(s.body)
         elif count == 1:
-            self._once(s, depth, {**env, s.var: s.start}, names)
+            if s.why:
+                self._gap()
+                self._put(depth, "", s.why)
+            self._inline(s.body, depth, {**env, s.var: s.start}, names)
         else:
             if s.why:
                 self._gap()
@@ -220,17 +239,18 @@ class Printer:
                 self._put(depth, "#pragma unroll" if s.unroll is True else f"#pragma unroll {s.unroll or 1}")
             self._braced(loop_head(s, env), s.body, depth, env)
 
-    def _once(self, s: For, depth: int, env: Env, names: Counter[str]) -> None:
-        """A loop that runs once, printed as its body."""
-        if s.why:
-            self._gap()
-            self._put(depth, "", s.why)
-        if any(names[name] > 1 for name in declared(s.body)):
+    def _inline(self, body: tuple[Stmt, ...], depth: int, env: Env, names: Counter[str]) -> None:
+        """A body without what holds it, in braces where its names are taken."""
+        if any(names[name] > 1 for name in declared(body)):
             self._put(depth, "{")
-            self._scope(s.body, depth + 1, env)
+            self._scope(body, depth + 1, env)
             self._put(depth, "}")
         else:
-            self._body(s.body, depth, env, names)
+            self._body(body, depth, env, names)
+
+    def _skip(self, body: tuple[Stmt, ...]) -> None:
+        """Numbers the accesses of a body that is never run."""
+        self.accesses += sum(is_access(s) for s in walk(body))
 
     def _braced(self, head: str, body: tuple[Stmt, ...], depth: int, env: Env) -> None:
         """``head { body }``, on one line where the body is one short statement."""
@@ -238,21 +258,28 @@ class Printer:
         self._put(depth, head + " {")
         self._scope(body, depth + 1, env)
         inner = self.lines[before + 1 :]
-        if len(inner) == 1 and not inner[0].comment and inner[0].code.endswith(";"):
-            line = Line(depth, f"{head} {inner[0].code}", "", inner[0].accesses)
+        if len(inner) == 1 and not inner[0].comment and not inner[0].declares and inner[0].whole.endswith(";"):
+            line = Line(depth, f"{head} {inner[0].whole.strip()}", "", inner[0].accesses)
             if len(line.whole) <= WIDTH:
                 self.lines[before:] = [line]
                 return
         self._put(depth, "}")
 
-    def _if(self, s: If, depth: int, env: Env) -> None:
+    def _if(self, s: If, depth: int, env: Env, names: Counter[str]) -> None:
         known = value_of(s.cond)
-        taken, other = (s.orelse, s.then) if known == 0 else (s.then, s.orelse)
-        head = f"if ({expression(s.cond, env)})"
+        if known is not None:
+            for body, runs in ((s.then, known != 0), (s.orelse, known == 0)):
+                if runs:
+                    self._inline(body, depth, env, names)
+                else:
+                    self._skip(body)
+            return
         if s.why:
+            self._gap()
             self._put(depth, "", s.why)
-        if not other:
-            self._braced(head, taken, depth, env)
+        head = f"if ({expression(s.cond, env)})"
+        if not s.orelse:
+            self._braced(head, s.then, depth, env)
             return
         self._put(depth, f"{head} {{")
         self._scope(s.then, depth + 1, env)
@@ -262,12 +289,24 @@ class Printer:
 
     def _section(self, s: Section, depth: int, env: Env, names: Counter[str]) -> None:
         self._gap()
-        heading = s.title
-        if depth == 1:
+        heading = f"{s.title}: {s.why}" if s.why else s.title
+        if not self.inside:
             self.sections += 1
-            heading = f"{self.sections}. {s.title}"
-        self._put(depth, "", f"{heading}: {s.why}" if s.why else heading)
+            heading = f"{self.sections}. {heading}"
+        self._put(depth, "", heading)
+        self.inside += 1
         self._body(s.body, depth, env, names)
+        self.inside -= 1
+
+    def _pinned(self, s: Pinned, depth: int, env: Env) -> None:
+        """A loop that never repeats, which the compiler cannot know."""
+        if s.why:
+            self._gap()
+            self._put(depth, "", s.why)
+        self._put(depth, "#pragma unroll 1")
+        self._put(depth, "do {")
+        self._scope(s.body, depth + 1, env)
+        self._put(depth, f"}} while (M == -1 - {expression(s.tag, env)});", "never: M is not negative")
 
     def _roles(self, s: Roles, depth: int, env: Env) -> None:
         """One branch a role, in order of their warps, which leave no gap between them."""
@@ -292,18 +331,10 @@ def loop_head(s: For, env: Env) -> str:
     return f"for ({INDEX_TYPES[s.var.dtype]} {name} = {start}; {name} < {stop}; {step})"
 
 
-def assigned(s: Compute, env: Env) -> str:
-    """``dst = expr``, as ``dst += x`` or ``dst *= x`` where that is what it says."""
-    target = reference(s.dst, env)
-    match s.expr:
-        case FBin(("+" | "*") as op, Read(ref), other) if ref == s.dst:
-            return f"{target} {op}= {value(other, env)}"
-        case _:
-            return f"{target} = {value(s.expr, env)}"
-
-
-def argument(a: Ref | Expr, env: Env) -> str:
-    """An argument of a hardware operation: memory by address, registers and numbers as they are."""
+def argument(a: Ref | Expr | MapRef, env: Env) -> str:
+    """An argument of a hardware operation: memory and tensor maps by address, registers and numbers as they are."""
+    if isinstance(a, MapRef):
+        return f"&{a.name}"
     if isinstance(a, Ref):
         return reference(a, env) if a.array.space == "register" else address(a, env)
     return expression(a, env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isinf, isnan
 
-from gemmgen.ir.expr import Bin, Const, Expr, Var, bounds, is_wide, show, substitute, value_of
+from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, is_wide, select, show, substitute, value_of
 from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
 
 Env = Mapping[Var, Expr]
@@ -26,6 +26,8 @@ def typed(e: Expr) -> Expr:
     Offsets are computed in 64 bits because a leading dimension is a ``size_t``. What is not covered by that is a
     product of two sizes, and ``min``, which has no version for an int and a size_t.
     """
+    if isinstance(e, Select):
+        return select(typed(e.cond), typed(e.a), typed(e.b))
     if not isinstance(e, Bin):
         return e
     a, b = typed(e.a), typed(e.b)
@@ -88,11 +90,24 @@ def zeros(width: int) -> str:
 
 
 def loaded(s: Load, env: Env) -> list[str]:
-    """The value that a load gives: one piece, or three that may go to lines of their own where it is guarded."""
+    """The value that a load gives: one piece, or three where it is guarded."""
     what = access(s.src, s.width, env)
+    if s.pinned:
+        what = f"{pinned_name(s)}({address(s.src, env)})"
     if s.guard is None:
         return [what]
-    return [expression(s.guard, env), f"? {what}", f": {zeros(s.width)};"]
+    return [expression(s.guard, env), f"? {what}", f": {zeros(s.width)}"]
+
+
+def pinned_name(s: Load) -> str:
+    """The helper that loads where it is called: ``load_shared_float4``."""
+    return f"load_{s.src.array.space}_float{s.width if s.width > 1 else ''}"
+
+
+def assignment(target: str, pieces: list[str]) -> list[str]:
+    """``target = value;`` as pieces that may go to lines of their own: what is read always stands in the second."""
+    first, *rest = pieces
+    return [f"{target} = {first}", *rest[:-1], f"{rest[-1]};"] if rest else [f"{target} =", f"{first};"]
 
 
 def value(e: FExpr, env: Env, level: int = 0) -> str:

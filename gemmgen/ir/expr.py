@@ -105,6 +105,22 @@ class Bin(Expr):
     __str__ = Expr.__str__
 
 
+@dataclass(frozen=True, slots=True)
+class Select(Expr):
+    """``cond ? a : b``."""
+
+    cond: Expr
+    a: Expr
+    b: Expr
+
+    __str__ = Expr.__str__
+
+    @property
+    def arithmetic(self) -> Expr:
+        """The same value from sums and products alone."""
+        return add(self.b, mul(self.cond, sub(self.a, self.b)))
+
+
 TRUE = Const(1)
 FALSE = Const(0)
 
@@ -155,6 +171,9 @@ def bounds(e: Expr) -> tuple[int, int | None]:
             return lo, hi
         case Bin(op, a, b):
             return _bin_bounds(op, bounds(a), bounds(b))
+        case Select(_, a, b):
+            (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
+            return min(alo, blo), None if ahi is None or bhi is None else max(ahi, bhi)
         case _:
             raise TypeError(f"not an index expression: {e!r}")
 
@@ -200,7 +219,7 @@ def divisor_of(e: Expr) -> int:
             return gcd(divisor_of(a), divisor_of(b))
         case Bin("*", a, b):
             return divisor_of(a) * divisor_of(b)
-        case Bin("min", a, b):
+        case Bin("min", a, b) | Select(_, a, b):
             return gcd(divisor_of(a), divisor_of(b))
         case _:
             return 1
@@ -211,7 +230,7 @@ def is_wide(e: Expr) -> bool:
     match e:
         case Var(dtype="i64"):
             return True
-        case Bin(_, a, b):
+        case Bin(_, a, b) | Select(_, a, b):
             return is_wide(a) or is_wide(b)
         case _:
             return False
@@ -224,6 +243,8 @@ def is_uniform(e: Expr) -> bool:
             return uniform
         case Bin(_, a, b):
             return is_uniform(a) and is_uniform(b)
+        case Select(cond, a, b):
+            return is_uniform(cond) and is_uniform(a) and is_uniform(b)
         case _:
             return True
 
@@ -235,6 +256,9 @@ def variables(e: Expr) -> Iterator[Var]:
         case Bin(_, a, b):
             yield from variables(a)
             yield from variables(b)
+        case Select(cond, a, b):
+            for part in (cond, a, b):
+                yield from variables(part)
 
 
 def substitute(e: Expr, values: Mapping[Var, Expr]) -> Expr:
@@ -244,6 +268,8 @@ def substitute(e: Expr, values: Mapping[Var, Expr]) -> Expr:
             return values.get(e, e)
         case Bin(op, a, b):
             return build(op, substitute(a, values), substitute(b, values))
+        case Select(cond, a, b):
+            return select(substitute(cond, values), substitute(a, values), substitute(b, values))
         case _:
             return e
 
@@ -370,6 +396,15 @@ def both(a: Expr, b: Expr) -> Expr:
     return Bin("&&", a, b)
 
 
+def select(cond: Expr, a: Expr | int, b: Expr | int) -> Expr:
+    """``cond ? a : b``."""
+    a, b = lift(a), lift(b)
+    known = value_of(cond)
+    if known is not None:
+        return a if known else b
+    return a if a == b else Select(cond, a, b)
+
+
 def compare(op: str, a: Expr, b: Expr) -> Expr:
     x, y = value_of(a), value_of(b)
     if x is not None and y is not None:
@@ -399,26 +434,8 @@ _BUILD: Mapping[str, Callable[[Expr, Expr], Expr]] = {
 }
 
 
-# --- Text: the C expression, with no more parentheses than C needs ------------------------------------------------
-
-_LEVEL = {"&&": 1, "^": 2, "&": 3, "==": 4, "!=": 4, "<": 5, "+": 6, "-": 6, "*": 7, "/": 7, "%": 7}
-
-
 def show(e: Expr, level: int = 0) -> str:
-    """C text of an expression. ``level`` is the binding strength of what surrounds it."""
-    match e:
-        case Const(value, name):
-            return name or str(value)
-        case Var(name):
-            return name
-        case Bin("min", a, b):
-            return f"min({show(a)}, {show(b)})"
-        case Bin(op, a, b):
-            own = _LEVEL[op]
-            # C warns about, and readers stumble over, bare mixes of bitwise and arithmetic operators.
-            left = max(own, 8) if op in "^&" and op != "&&" else own
-            right = max(own + 1, left) if op not in ("+", "&&") else left
-            text = f"{show(a, left)} {op} {show(b, right)}"
-            return f"({text})" if own < level else text
-        case _:
-            raise TypeError(f"not an index expression: {e!r}")
+    """C text of an expression, with no more parentheses than C needs."""
+    from gemmgen.ir.show import show as text
+
+    return text(e, level)

@@ -15,8 +15,8 @@ from gemmgen.ir.expr import Const, Expr, Var
 
 if TYPE_CHECKING:
     from gemmgen.isa.table import Instruction
-    from gemmgen.tile.variant import Variant
     from gemmgen.spec.model import Spec
+    from gemmgen.tile.variant import Variant
 
 Space = Literal["global", "shared", "register"]
 
@@ -161,7 +161,7 @@ class Load:
     """``width`` consecutive elements (along the last index) from memory into registers, as one access.
 
     ``guard`` false: nothing is read and the registers become zero. ``origin`` is the spec line that shaped the
-    access ("tile block", "use float4", ...).
+    access ("tile block", "use float4", ...). ``pinned``: the compiler must load it here and not later.
     """
 
     dst: Ref
@@ -170,6 +170,7 @@ class Load:
     guard: Expr | None = None
     origin: str = ""
     why: str = ""
+    pinned: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,12 +187,13 @@ class Store:
 
 @dataclass(frozen=True)
 class Fma:
-    """``acc += a * b`` on registers."""
+    """``acc += a * b`` on registers. ``fused``: said as one operation, so that the compiler cannot split it."""
 
     acc: Ref
     a: Ref
     b: Ref
     why: str = ""
+    fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,11 +206,18 @@ class Compute:
 
 
 @dataclass(frozen=True)
+class MapRef:
+    """A tensor map of the kernel's ``tensor_maps``, by name, as an argument of a Call."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Call:
-    """A hardware operation: a row of ``isa`` applied to memory references and expressions."""
+    """A hardware operation: a row of ``isa`` applied to memory references, expressions and tensor maps."""
 
     row: Instruction
-    args: tuple[Ref | Expr, ...]
+    args: tuple[Ref | Expr | MapRef, ...]
     why: str = ""
 
 
@@ -225,6 +234,18 @@ class Section:
     """A numbered part of the kernel with a heading; no scope of its own."""
 
     title: str
+    body: tuple[Stmt, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """``body`` once, as a block of its own across whose edges the compiler moves nothing.
+
+    ``tag`` is a different number for each such block that stands beside another.
+    """
+
+    tag: Expr
     body: tuple[Stmt, ...]
     why: str = ""
 
@@ -248,7 +269,7 @@ class Roles:
 
 
 Stmt: TypeAlias = (
-    Let | LetPointer | Alloc | For | If | Load | Store | Fma | Compute | Call | Sync | Section | Roles
+    Let | LetPointer | Alloc | For | If | Load | Store | Fma | Compute | Call | Sync | Section | Pinned | Roles
 )
 
 
@@ -271,12 +292,24 @@ class Constant:
 
 @dataclass(frozen=True)
 class Param:
-    """A kernel parameter, in order. kind: "int", "size" (64-bit), "float", or "pointer" (then ``array`` is set)."""
+    """A kernel parameter, in order. kind: "int", "size" (64-bit), "float", "pointer" (then ``array``
+    is set) or "tensormap" (then the kernel's ``tensor_maps`` has it)."""
 
     name: str
-    kind: Literal["int", "size", "float", "pointer"]
+    kind: Literal["int", "size", "float", "pointer", "tensormap"]
     array: Array | None = None
     why: str = ""
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """What a TMA copy knows of an operand: the box it moves, ``box`` = (along, across) in elements, the contiguous
+    dimension first, and the swizzle of its rows in shared memory in bytes (0: none). Named as its parameter."""
+
+    name: str
+    operand: str
+    box: tuple[int, int]
+    swizzle: int = 0
 
 
 @dataclass(frozen=True)
@@ -306,6 +339,7 @@ class KernelIR:
     shared: tuple[Array, ...]
     body: tuple[Stmt, ...]
     min_blocks: int | None = None
+    tensor_maps: tuple[TensorMap, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
     def syncs(self) -> list[Sync]:
@@ -350,7 +384,7 @@ def size_bytes(array: Array) -> int:
 def children(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The bodies that a statement holds."""
     match s:
-        case For(body=body) | Section(body=body):
+        case For(body=body) | Section(body=body) | Pinned(body=body):
             return (body,)
         case If(then=then, orelse=orelse):
             return (then, orelse)
@@ -373,7 +407,7 @@ def edit(body: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...]]) -> 
     out: list[Stmt] = []
     for s in body:
         match s:
-            case For() | Section():
+            case For() | Section() | Pinned():
                 s = replace(s, body=edit(s.body, change))
             case If():
                 s = replace(s, then=edit(s.then, change), orelse=edit(s.orelse, change))

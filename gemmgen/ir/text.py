@@ -21,6 +21,8 @@ from gemmgen.ir.nodes import (
     Let,
     LetPointer,
     Load,
+    MapRef,
+    Pinned,
     Read,
     Ref,
     Roles,
@@ -65,6 +67,9 @@ class _Printer:
                 how = "" if unroll is None else " unroll" if unroll is True else f" unroll {int(unroll)}"
                 yield f"{pad}for {var.name} in {show(start)}..{show(stop)}{by}{how}:"
                 yield from self.body(body, depth + 1)
+            case Pinned(tag, body, _):
+                yield f"{pad}pinned {show(tag)}:"
+                yield from self.body(body, depth + 1)
             case If(cond, then, orelse, _):
                 yield f"{pad}if {show(cond)}:"
                 yield from self.body(then, depth + 1)
@@ -96,10 +101,10 @@ class _Printer:
             case Compute(dst, expr, _):
                 return f"{_ref(dst)} = {_value(expr)}"
             case Call(row, args, _):
-                return f"{row.name} {', '.join(_ref(a) if isinstance(a, Ref) else show(a) for a in args)}"
+                return f"{row.name} {', '.join(_argument(a) for a in args)}"
             case Sync(number, hazard):
                 return f"sync {number}  # {hazard}"
-            case Section() | For() | If() | Roles():
+            case Section() | For() | If() | Pinned() | Roles():
                 raise TypeError(f"{type(s).__name__} has a body")
             case _:
                 assert_never(s)
@@ -114,6 +119,16 @@ class _Printer:
 def _how(width: int, guard: Expr | None) -> str:
     wide = f", {width} elements" if width > 1 else ""
     return wide + ("" if guard is None else f", where {show(guard)}")
+
+
+def _argument(a: Ref | Expr | MapRef) -> str:
+    match a:
+        case Ref():
+            return _ref(a)
+        case MapRef(name):
+            return name
+        case _:
+            return show(a)
 
 
 def _ref(ref: Ref) -> str:

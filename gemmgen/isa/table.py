@@ -13,7 +13,8 @@ class Instruction:
 
     ``helper`` is the CUDA text of a small named function (printed once, before the kernel); a Call prints as
     ``name(arguments)``. ``meaning`` runs it on NumPy arrays of lanes. ``effects`` says what it reads, writes,
-    acquires and releases; ``arch`` is the minimum architecture (80, 90).
+    acquires and releases; ``arch`` is the minimum architecture (80, 90); ``needs`` are texts that must stand before its
+    helper, each printed once.
     """
 
     name: str
@@ -21,3 +22,4 @@ class Instruction:
     meaning: Callable[..., Any] | None = None
     effects: tuple[str, ...] = ()
     arch: int = 50
+    needs: tuple[str, ...] = ()

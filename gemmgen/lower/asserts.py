@@ -24,4 +24,5 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
 
 def _vector(operand: str, p: TileProgram, width: int) -> Assertion:
     along = {"m": "BM", "n": "BN", "k": "BK"}[p.contiguous(operand)]
-    return Assertion(f"{along} % {width} == 0", f"a line of the tile of {operand} is whole accesses of {4 * width} bytes")
+    message = f"a line of the tile of {operand} is whole accesses of {4 * width} bytes"
+    return Assertion(f"{along} % {width} == 0", message)

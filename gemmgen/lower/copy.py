@@ -3,148 +3,165 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import ceil
 
 from gemmgen.ir.expr import Const, Expr, smaller, value_of
-from gemmgen.ir.nodes import Alloc, Array, If, Load, Pointer, Ref, Stmt, Store
+from gemmgen.ir.nodes import Alloc, Array, Call, If, Load, Pointer, Ref, Stmt, Store
+from gemmgen.isa.async_copy import cp_async, cp_async_or_zero
+from gemmgen.lower.layout import element_of
 from gemmgen.lower.nest import nest
-from gemmgen.lower.scope import K, LEADING, Scope, let
-from gemmgen.tile.program import Copy, Dim
-
-Body = Callable[[Expr, Expr, Expr | None], list[Stmt]]
+from gemmgen.lower.scope import LEADING, K, Scope
+from gemmgen.lower.spread import Lanes, spread
+from gemmgen.tile.program import Buffer, Copy
 
 
 @dataclass(frozen=True)
-class Lanes:
-    """How threads spread over a tile of ``slow`` x ``fast`` accesses, ``fast`` being what consecutive threads walk.
+class Access:
+    """One access of a thread: ``line`` and ``run`` say where in the tile, ``number`` which of its accesses it is."""
 
-    ``index`` statements stand before the K loop; ``loops(body)`` makes the copy's loops around
-    ``body(slow, fast, condition)``, where a condition other than None says which threads take part.
-    """
-
-    index: tuple[Stmt, ...]
-    loops: Callable[[Body], list[Stmt]]
+    line: Expr
+    run: Expr
+    number: Expr
 
 
-def spread(s: Scope, operand: str, slow: Expr, fast: Expr, slow_name: str, fast_name: str) -> Lanes:
-    """Shares slow x fast accesses among the block's threads, with as little index arithmetic as the sizes allow."""
-    threads, rows, cols = s.threads, value_of(slow), value_of(fast)
-    assert rows is not None and cols is not None
-    t = s.constants["THREADS"].expr
-    out: list[Stmt] = []
-    if threads % cols == 0:
-        first = let(out, slow_name, s.tid // fast)
-        at = let(out, fast_name, s.tid % fast)
-        stride = threads // cols
-        if stride >= rows:
-            condition = None if stride == rows else first.lt(slow)
-            return Lanes(tuple(out), lambda body: body(first, at, condition))
-        by = s.constant(f"STRIDE_{operand}", stride, f"THREADS / {_atom(fast)}", f"{_lines(operand)} one pass of the block loads")
-
-        def passes(body: Body) -> list[Stmt]:
-            def one(offset: Expr) -> list[Stmt]:
-                inside = None if rows % stride == 0 else (first + offset).lt(slow)
-                return body(first + offset, at, inside)
-
-            return nest([("offset", slow, by)], one)
-
-        return Lanes(tuple(out), passes)
-    if cols % threads == 0:
-        at = let(out, fast_name, s.tid)
-
-        def pieces(body: Body) -> list[Stmt]:
-            return nest([("line", slow, 1), ("offset", fast, t)], lambda line, offset: body(line, at + offset, None))
-
-        return Lanes(tuple(out), pieces)
-    total = slow * fast
-
-    def linear(body: Body) -> list[Stmt]:
-        def one(offset: Expr) -> list[Stmt]:
-            found: list[Stmt] = []
-            i = let(found, "i", s.tid + offset, "the threads do not divide a line: number the accesses through")
-            inside = None if rows * cols % threads == 0 else i.lt(total)
-            return found + body(i // fast, i % fast, inside)
-
-        return nest([("offset", total, t)], one)
-
-    return Lanes((), linear)
-
-
-def _lines(operand: str) -> str:
-    return f"lines of the tile of {operand} that"
-
-
-def _atom(e: Expr) -> str:
-    text = str(e)
-    return f"({text})" if " " in text else text
+_Body = Callable[[Access], list[Stmt]]
 
 
 @dataclass(frozen=True)
 class TileCopy:
-    """The lowered form of a Copy: index values found once, and the statements of each step along K."""
+    """The lowered form of a Copy: index values found once (``index``), and the statements of each tile."""
 
+    s: Scope
+    c: Copy
+    buffer: Buffer
+    shared: Array
+    lanes: Lanes
     index: tuple[Stmt, ...]
-    body: Callable[[Pointer, Expr], list[Stmt]]
+    kept: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = (Const(self.lanes.passes), Const(self.c.width))
+        kept = Array(f"kept{self.c.operand}", "register", shape=tuple(e for e in shape if e.value > 1))
+        object.__setattr__(self, "kept", kept)
+
+    def whole(self, tile: Pointer, k0: Expr, stage: Expr | None) -> list[Stmt]:
+        """Bring in the tile that starts at ``k0``: through registers at once, or started asynchronously."""
+
+        def one(at: Access) -> list[Stmt]:
+            if self.c.how == "cpasync":
+                return self._start(at, tile, k0, stage)
+            staged = Array("staged", "register", shape=(Const(self.c.width),) if self.c.width > 1 else ())
+            return [Alloc(staged), self._load(at, tile, k0, staged, ()), *self._put(at, stage, staged, ())]
+
+        return self._loops(one)
+
+    def fetch(self, tile: Pointer, k0: Expr) -> list[Stmt]:
+        """Only as far as the registers."""
+        return self._loops(lambda at: [self._load(at, tile, k0, self.kept, self._slot(at))])
+
+    def put(self, stage: Expr | None) -> list[Stmt]:
+        """From the registers of ``fetch`` to shared memory."""
+        return self._loops(lambda at: self._put(at, stage, self.kept, self._slot(at)))
+
+    def sliced(self, k: Expr, steps: int, tile: Pointer, k0: Expr, stage: Expr | None) -> list[Stmt]:
+        """The accesses that belong to step ``k`` of ``steps``, so that all steps together copy the tile."""
+        per = ceil(self.lanes.passes / steps)
+
+        def one(i: Expr) -> list[Stmt]:
+            number = k * per + i
+            body = self._one(number, lambda at: self._start(at, tile, k0, stage))
+            late = number.lt(self.lanes.passes) if per * steps > self.lanes.passes else Const(1)
+            return body if value_of(late) == 1 else [If(late, tuple(body))]
+
+        return nest([("i", per, 1)], one)
+
+    # --- One access ------------------------------------------------------------------------------------------------
+
+    def _slot(self, at: Access) -> tuple[Expr, ...]:
+        return (at.number,) if self.lanes.passes > 1 else ()
+
+    def _loops(self, body: _Body) -> list[Stmt]:
+        def access(slow: Expr, fast: Expr, number: Expr, condition: Expr | None) -> list[Stmt]:
+            return _where(condition, body(self._access(slow, fast, number)))
+
+        return self.lanes.loops(access)
+
+    def _one(self, number: Expr, body: _Body) -> list[Stmt]:
+        def access(slow: Expr, fast: Expr, number: Expr, condition: Expr | None) -> list[Stmt]:
+            return _where(condition, body(self._access(slow, fast, number)))
+
+        return self.lanes.one(number, access)
+
+    def _access(self, slow: Expr, fast: Expr, number: Expr) -> Access:
+        line, run = (slow, fast) if self.c.lanes == self.s.p.contiguous(self.c.operand) else (fast, slow)
+        return Access(line, run * self.c.width, number)
+
+    def _source(self, at: Access, tile: Pointer, k0: Expr) -> tuple[Ref, Expr | None]:
+        """Where an access reads, and the condition under which there is anything to read."""
+        p, c = self.s.p, self.c
+        along, across = p.contiguous(c.operand), p.strided(c.operand)
+        place = {across: at.line, along: at.run}
+        guard: Expr | None = None
+        for dim in (across, along):
+            if dim not in c.guard:
+                continue
+            if dim == "k":
+                guard = (k0 + place[dim]).lt(K)
+            else:
+                # Past the edge the last line is read again: what it gives is never stored.
+                place[dim] = smaller(place[dim], self.s.left(dim) - (c.width if dim == along else 1))
+        return Ref(tile, (place[across] * LEADING[c.operand] + place[along],)), guard
+
+    def _target(self, at: Access, stage: Expr | None, v: Expr) -> Ref:
+        p, c = self.s.p, self.c
+        place = {p.strided(c.operand): at.line, p.contiguous(c.operand): at.run + v}
+        return element_of(self.shared, self.buffer.layout, place, stage)
+
+    def _load(self, at: Access, tile: Pointer, k0: Expr, to: Array, slot: tuple[Expr, ...]) -> Load:
+        src, guard = self._source(at, tile, k0)
+        first = (*slot, Const(0)) if self.c.width > 1 else slot
+        return Load(Ref(to, first), src, self.c.width, guard, self._origin)
+
+    def _put(self, at: Access, stage: Expr | None, source: Array, slot: tuple[Expr, ...]) -> list[Stmt]:
+        width = self.c.width
+        if self.buffer.layout.contiguous == self.s.p.contiguous(self.c.operand):
+            first = (*slot, Const(0)) if width > 1 else slot
+            return [Store(self._target(at, stage, Const(0)), Ref(source, first), width, None, self._origin)]
+
+        def scatter(v: Expr) -> list[Stmt]:
+            element = (*slot, v) if width > 1 else slot
+            return [Store(self._target(at, stage, v), Ref(source, element), 1, None, "use transposeA")]
+
+        return nest([("v", width, 1)], scatter)
+
+    def _start(self, at: Access, tile: Pointer, k0: Expr, stage: Expr | None) -> list[Stmt]:
+        src, guard = self._source(at, tile, k0)
+        dst, nbytes = self._target(at, stage, Const(0)), 4 * self.c.width
+        if guard is None:
+            return [Call(cp_async(nbytes), (dst, src))]
+        return [Call(cp_async_or_zero(nbytes), (dst, src, guard))]
+
+    @property
+    def _origin(self) -> str:
+        return "use float4" if self.c.width > 1 else "use smem"
+
+
+def _where(condition: Expr | None, body: list[Stmt]) -> list[Stmt]:
+    return body if condition is None else [If(condition, tuple(body))]
 
 
 def tile_copy(s: Scope, c: Copy, shared: Array) -> TileCopy:
-    """Lowers one copy. ``body(tile, k0)`` are the statements that bring in the tile which starts at ``k0``."""
+    """Lowers one copy."""
     p = s.p
     along, across = p.contiguous(c.operand), p.strided(c.operand)
-    width = c.width
-    runs = s.extent(along) // width if width > 1 else s.extent(along)
-    names = {d: f"inner{'Row' if d in _row_dims(c.operand) else 'Col'}{c.operand}" for d in (along, across)}
+    runs = s.extent(along) // c.width if c.width > 1 else s.extent(along)
+    first = "m" if c.operand == "A" else "k"
+    names = {d: f"inner{'Row' if d == first else 'Col'}{c.operand}" for d in (along, across)}
     if c.lanes == along:
         lanes = spread(s, c.operand, s.extent(across), runs, names[across], names[along])
     else:
         lanes = spread(s, c.operand, runs, s.extent(across), names[along], names[across])
-
-    def body(tile: Pointer, k0: Expr) -> list[Stmt]:
-        def access(slow: Expr, fast: Expr, condition: Expr | None) -> list[Stmt]:
-            line, run = (slow, fast) if c.lanes == along else (fast, slow)
-            moved = _move(s, c, tile, k0, line, run * width, shared)
-            return moved if condition is None else [If(condition, tuple(moved))]
-
-        return lanes.loops(access)
-
-    return TileCopy(lanes.index, body)
-
-
-def _row_dims(operand: str) -> tuple[Dim, ...]:
-    return ("m",) if operand == "A" else ("k",)
-
-
-def _move(s: Scope, c: Copy, tile: Pointer, k0: Expr, line: Expr, run: Expr, shared: Array) -> list[Stmt]:
-    """One access: ``width`` neighbours from global memory, and their place in shared memory."""
-    p, width = s.p, c.width
-    along, across = p.contiguous(c.operand), p.strided(c.operand)
-    at = {across: line, along: run}
-    guard: Expr | None = None
-    source = dict(at)
-    for dim in (across, along):
-        if dim not in c.guard:
-            continue
-        if dim == "k":
-            guard = (k0 + at[dim]).lt(K)
-        else:
-            # Past the edge the last line is read again: what it gives is never stored.
-            source[dim] = smaller(at[dim], s.left(dim) - (width if dim == along else 1))
-    src = Ref(tile, (source[across] * LEADING[c.operand] + source[along],))
     buffer = p.buffer(c.operand)
     assert buffer is not None
-    dims = buffer.layout.dims
-    origin = "use float4" if width > 1 else "use smem"
-    staged = Array("staged", "register", shape=(Const(width),) if width > 1 else ())
-    zero = (Const(0),) if width > 1 else ()
-    out: list[Stmt] = [Alloc(staged), Load(Ref(staged, zero), src, width, guard, origin)]
-    if dims[1] == along:
-        out.append(Store(Ref(shared, (at[dims[0]], at[dims[1]])), Ref(staged, zero), width, None, origin))
-        return out
-
-    def scatter(v: Expr) -> list[Stmt]:
-        place = {across: line, along: run + v}
-        element = (v,) if width > 1 else ()
-        return [Store(Ref(shared, (place[dims[0]], place[dims[1]])), Ref(staged, element), 1, None, "use transposeA")]
-
-    return out + nest([("v", width, 1)], scatter)
-
+    return TileCopy(s, c, buffer, shared, lanes, lanes.index)

@@ -36,7 +36,7 @@ def constants(s: Scope) -> None:
     s.constant("BN", bn, str(bn), "columns of C that a block computes")
     if p.copies:
         s.constant("BK", bk, str(bk), "step along K: the depth of the tiles in shared memory")
-    warp, piece, lane, thread = (p.product.level(x) for x in ("warp", "piece", "lane", "thread"))
+    piece, lane, thread = (p.product.level(x) for x in ("piece", "lane", "thread"))
     if _has_warps(p):
         wm, wn = piece.m * lane.m * thread.m, piece.n * lane.n * thread.n
         s.constant("WM", wm, str(wm), "rows of the block's tile that a warp computes")

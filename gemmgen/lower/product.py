@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from gemmgen.ir.expr import Expr, smaller, value_of
-from gemmgen.ir.nodes import Alloc, Array, Fma, Load, Pointer, Ref, Stmt
+from dataclasses import dataclass
+
+from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
+from gemmgen.ir.nodes import Alloc, Array, Fma, If, Let, Load, Pointer, Ref, Stmt
+from gemmgen.lower.layout import element_of
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import LEADING, Scope
@@ -20,18 +23,36 @@ def element(array: Array, extents: tuple[Expr, ...], index: tuple[Expr, ...]) ->
     return Ref(array, tuple(i for e, i in zip(extents, index, strict=True) if value_of(e) != 1))
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where fragments come from: shared memory in one ``stage`` (None: the only one), or global memory by pointer."""
+
+    memory: Array | Pointer
+    stage: Expr | None = None
+
+
 class Fragments:
-    """The registers of the product and the statements that fill and use them."""
+    """The registers of the product and the statements that fill and use them.
+
+    With prefetch there are two sets of each, used in turn: that of step k has the parity of k. Along k, A has one set
+    of several steps, of which each row is replaced after its last use.
+    """
 
     def __init__(self, s: Scope, at: Place) -> None:
         self.s = s
         self.at = at
         self.rows = at.m_iter * at.tm
         self.cols = at.n_iter * at.tn
+        product = s.p.product
         single = value_of(self.rows) == 1 and value_of(self.cols) == 1
+        self.sets: Expr = Const(2 if s.p.pipeline.prefetch else 1)
+        self.run: Expr = Const(product.a_width if product.along_k else 1)
+        a_sets: Expr = Const(1) if product.along_k else self.sets
         self.acc = register_tile("acc" if single else "threadResults", self.rows, self.cols)
-        self.a = register_tile("a" if single else "regM", self.rows)
-        self.b = register_tile("b" if single else "regN", self.cols)
+        self.a_extents = (a_sets, self.rows, self.run)
+        self.b_extents = (self.sets, self.cols)
+        self.a = register_tile("a" if single else "regM", *self.a_extents)
+        self.b = register_tile("b" if single else "regN", *self.b_extents)
 
     def clear(self) -> list[Stmt]:
         scalar = not self.acc.shape
@@ -40,49 +61,64 @@ class Fragments:
 
     def declare(self) -> list[Stmt]:
         """The fragments, where they are arrays; scalar ones are declared where they are loaded."""
+        steps = f"{self.run} steps" if value_of(self.run) != 1 else "one k"
+        twice = ", and of the next" if value_of(self.sets) != 1 else ""
         out: list[Stmt] = []
         if self.a.shape:
-            out.append(Alloc(self.a, None, "its rows of A at one k"))
+            out.append(Alloc(self.a, None, f"its rows of A at {steps}{'' if value_of(self.run) != 1 else twice}"))
         if self.b.shape:
-            out.append(Alloc(self.b, None, "its columns of B at one k"))
+            out.append(Alloc(self.b, None, f"its columns of B at one k{twice}"))
         return out
 
-    def fetch(self, operand: str, source: Array | Pointer, k: Expr) -> list[Stmt]:
-        """Loads the fragment of one operand at ``k``, from a shared buffer or from the block's global pointer."""
-        at, is_a = self.at, operand == "A"
+    # --- Fetching --------------------------------------------------------------------------------------------------
+
+    def fetch(self, operand: str, source: Source, k: Expr, parity: Expr) -> list[Stmt]:
+        """Loads the fragment of one operand at step ``k`` into the set of that parity."""
+        is_a = operand == "A"
+        array = self.a if is_a else self.b
+        if is_a and value_of(self.run) != 1:
+            return nest([("p", self.at.m_iter, 1), ("i", self.at.tm, 1)], lambda p, i: self.row(source, p, i, k))
+        prefix: list[Stmt] = [] if array.shape else [Alloc(array)]
         dim: Dim = "m" if is_a else "n"
-        array, total = (self.a, self.rows) if is_a else (self.b, self.cols)
+        at, product = self.at, self.s.p.product
         pieces, run, first = (at.m_iter, at.tm, at.row) if is_a else (at.n_iter, at.tn, at.col)
         spacing = at.sub_m if is_a else at.sub_n
-        p = self.s.p
-        width = (p.product.a_width if is_a else p.product.b_width) if isinstance(source, Array) else 1
-        prefix: list[Stmt] = [] if array.shape else [Alloc(array)]
+        staged = isinstance(source.memory, Array)
+        width = (product.a_width if is_a else product.b_width) if staged else 1
 
         def load(piece: Expr, i: Expr) -> list[Stmt]:
-            dst = element(array, (total,), (piece * run + i,))
+            if is_a:
+                dst = element(array, self.a_extents, (parity, piece * run + i, Const(0)))
+            else:
+                dst = element(array, self.b_extents, (parity, piece * run + i))
             where = first + piece * spacing + i
-            return [Load(dst, self._source(operand, source, dim, where, k), width, None, self._origin(operand, width))]
+            return [self._load(dst, self._source(operand, source, dim, where, k), width, staged)]
 
-        piece_name, name = ("p", "i") if is_a else ("q", "j")
-        return prefix + nest([(piece_name, pieces, 1), (name, run, width)], load)
+        names = ("p", "i") if is_a else ("q", "j")
+        return prefix + nest([(names[0], pieces, 1), (names[1], run, width)], load)
 
-    def _origin(self, operand: str, width: int) -> str:
-        if width > 1:
-            return "use float4"
-        return "tile thread" if self.s.p.copies else "tile block"
+    def row(self, source: Source, piece: Expr, i: Expr, k: Expr) -> list[Stmt]:
+        """Loads one row of A at the steps from ``k`` on."""
+        dst = element(self.a, self.a_extents, (Const(0), piece * self.at.tm + i, Const(0)))
+        k = k // self.run * self.run  # as it is, but now known to be whole runs
+        where = self.at.row + piece * self.at.sub_m + i
+        return [self._load(dst, self._source("A", source, "m", where, k), value_of(self.run) or 1, True)]
 
-    def _source(self, operand: str, source: Array | Pointer, dim: Dim, where: Expr, k: Expr) -> Ref:
+    def _load(self, dst: Ref, src: Ref, width: int, staged: bool) -> Load:
+        origin = "use float4" if width > 1 else "tile thread" if staged else "tile block"
+        return Load(dst, src, width, None, origin, pinned=self.s.p.product.pinned)
+
+    def _source(self, operand: str, source: Source, dim: Dim, where: Expr, k: Expr) -> Ref:
         p = self.s.p
-        if isinstance(source, Array):
+        at: dict[Dim, Expr] = {dim: where, "k": k}
+        if isinstance(source.memory, Array):
             buffer = p.buffer(operand)
             assert buffer is not None
-            at: dict[str, Expr] = {dim: where, "k": k}
-            return Ref(source, tuple(at[d] for d in buffer.layout.dims))
+            return element_of(source.memory, buffer.layout, at, source.stage)
         if dim in p.variant.guard and self.clamped:
-            where = smaller(where, self.s.left(dim) - 1)
-        at = {dim: where, "k": k}
+            at[dim] = smaller(where, self.s.left(dim) - 1)
         leading = at[p.strided(operand)] * LEADING[operand]
-        return Ref(source, (leading + at[p.contiguous(operand)],))
+        return Ref(source.memory, (leading + at[p.contiguous(operand)],))
 
     @property
     def clamped(self) -> bool:
@@ -92,15 +128,53 @@ class Fragments:
         """
         return bool(self.acc.shape)
 
-    def multiply(self) -> list[Stmt]:
-        def fma(m: Expr, n: Expr) -> list[Stmt]:
-            return [
-                Fma(
-                    element(self.acc, (self.rows, self.cols), (m, n)),
-                    element(self.a, (self.rows,), (m,)),
-                    element(self.b, (self.cols,), (n,)),
-                )
-            ]
+    # --- Multiplying -----------------------------------------------------------------------------------------------
 
-        return nest([("m", self.rows, 1), ("n", self.cols, 1)], fma)
+    def multiply(self, k: Expr, parity: Expr, renew: tuple[Source, Expr] | None = None) -> list[Stmt]:
+        """The outer product at step ``k``. ``renew``: where each row of A is loaded from anew after its last use, and
+        from which step on."""
+        product = self.s.p.product
+
+        def line(piece: Expr, i: Expr) -> list[Stmt]:
+            m = piece * self.at.tm + i
+
+            def fma(n: Expr) -> list[Stmt]:
+                column: list[Stmt] = []
+                if product.snake:
+                    n = self._snake(column, m, n, parity)
+                return [
+                    *column,
+                    Fma(
+                        element(self.acc, (self.rows, self.cols), (m, n)),
+                        element(self.a, self.a_extents, (parity, m, k % self.run)),
+                        element(self.b, self.b_extents, (parity, n)),
+                        fused=product.pinned,
+                    ),
+                ]
+
+            out = nest([("n", self.cols, 1)], fma)
+            if renew is not None:
+                source, start = renew
+                out += _when((k % self.run).eq((value_of(self.run) or 1) - 1), self.row(source, piece, i, start))
+            return out
+
+        return nest([("p", self.at.m_iter, 1), ("m", self.at.tm, 1)], line)
+
+    def _snake(self, out: list[Stmt], m: Expr, n: Expr, parity: Expr) -> Expr:
+        """Forwards in one row and backwards in the next, so that each starts with the column the last one ended with;
+        likewise from step to step."""
+        count = value_of(self.cols) or 1
+        if count == 1:
+            return n
+        var = Var("column", 0, count - 1, uniform=True)
+        forwards = ((m + parity) % 2).eq(0)
+        out.append(Let(var, select(forwards, n, self.cols - 1 - n)))
+        return var
+
+
+def _when(condition: Expr, body: list[Stmt]) -> list[Stmt]:
+    known = value_of(condition)
+    if known is not None:
+        return body if known else []
+    return [If(condition, tuple(body))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, is_uniform, lift, value_of
-from gemmgen.ir.nodes import Array, Constant, For, Let, Pointer, Stmt
+from gemmgen.ir.nodes import Array, Constant, For, Let, Pointer, Stmt, Sync
 from gemmgen.tile.program import Dim, TileProgram
 
 # Sizes are below 2^31 by the launch plan; leading dimensions are 64-bit, and so is every offset made with one.
@@ -48,6 +48,11 @@ class Scope:
         found = self.constants.setdefault(name, Constant(name, value, text, why))
         assert found.value == value, f"{name} is {found.value} and {value}"
         return found.expr
+
+    def sync(self, hazard: str) -> Sync:
+        """A barrier with the next number."""
+        self.syncs += 1
+        return Sync(self.syncs - 1, hazard)
 
     def extent(self, dim: Dim) -> Expr:
         """BM, BN or BK."""

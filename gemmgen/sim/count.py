@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
-from gemmgen.isa.memory import bytes_used_of, sectors_of, wavefronts_of
+from gemmgen.isa.memory import bytes_used_of, ideal_wavefronts_of, sectors_of, wavefronts_of
 from gemmgen.sim.lanes import Active, Batch
 from gemmgen.sim.values import Part
 
@@ -83,12 +81,11 @@ def _global(site: Site, batch: Batch, part: Part, offset: int, active: Active) -
 
 def _shared(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> Cost:
     lanes = batch.warp_mask(active)
-    found = wavefronts_of(batch.by_warp(part.array + offset), lanes, site.width, site.op == "store")
-    phases = lanes.reshape(len(lanes), site.width, -1).any(axis=2).sum(axis=1)
+    words, store = batch.by_warp(part.array + offset), site.op == "store"
     return Cost(
         requests=int(lanes.any(axis=1).sum()),
-        wavefronts=int(found.sum()),
-        ideal_wavefronts=int(np.minimum(phases, found).sum()),
+        wavefronts=int(wavefronts_of(words, lanes, site.width, store).sum()),
+        ideal_wavefronts=int(ideal_wavefronts_of(words, lanes, site.width, store).sum()),
     )
 
 

@@ -40,6 +40,14 @@ TOGGLES: tuple[Toggle, ...] = (
         needs=("smem",),
         options=("m_iter", "n_iter"),
     ),
+    Toggle("cpasync", "copy tiles to shared memory past the registers, without waiting for them", needs=("smem",)),
+    Toggle("tma", "let the tensor memory accelerator copy whole tiles (sm_90)", needs=("smem", "float4")),
+    Toggle("spread", "start a tile's copies a few at a time between the products", needs=("cpasync",)),
+    Toggle("prefetch", "fetch the fragments of step k + 1 before the products of step k", needs=("smem",)),
+    Toggle("alongK", "keep A's tile row-major and fetch several steps of k of a row at once", needs=("smem", "float4")),
+    Toggle("smem_swizzle", "permute pieces of A's rows in shared memory against bank conflicts", needs=("alongK",)),
+    Toggle("snake", "walk every other row of the outer product backwards, so that a register is used twice running"),
+    Toggle("separators", "close each step along k, so that the compiler keeps loads in place", needs=("prefetch",)),
 )
 
 
@@ -108,7 +116,15 @@ class Spec:
         pattern=r"sm_[1-9][0-9]{1,2}[af]?",
         example="sm_90",
     )
-    stages: int = setting(1, "tiles of K in flight in shared memory", line="stages", form="number", choices=(1,))
+    stages: int = setting(
+        1, "tiles of K in flight in shared memory", line="stages", form="number", choices=(1, 2, 3, 4, 5, 6, 7, 8)
+    )
+    unroll: int = setting(0, "steps along k in the main loop's text; 0 for all of a tile", line="unroll", form="number")
+    pad_a: int = setting(0, "elements left empty after each row of A's shared tile", line="pad_a", form="number")
+    pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
+    min_blocks: int = setting(
+        0, "blocks that a multiprocessor must hold, which limits registers; 0: any", line="min_blocks", form="number"
+    )
     filename: str = field(default="<spec>", compare=False)
     comment: str = field(default="", compare=False)
     spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False, hash=False)

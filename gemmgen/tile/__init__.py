@@ -27,7 +27,8 @@ def check_resources(spec: Spec) -> list[Problem]:
     if p.shared_bytes <= SHARED_LIMIT:
         return []
     parts = " + ".join(f"{b.name} {b.bytes}" for b in p.buffers)
-    message = f"the block's tiles need {p.shared_bytes} bytes of shared memory ({parts}); a block has at most {SHARED_LIMIT}"
+    need = f"the block's tiles need {p.shared_bytes} bytes of shared memory ({parts})"
+    message = f"{need}; a block has at most {SHARED_LIMIT}"
     (bm, bn, bk), fixed = spec.block, p.shared_bytes
     fits = max(1, bk * SHARED_LIMIT // fixed)
     return [Problem(message, f"BK of {fits} or less fits with {bm}x{bn}", spec.spans.get("tile block"))]

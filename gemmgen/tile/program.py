@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from gemmgen.tile.variant import Variant
     from gemmgen.spec.model import Spec
+    from gemmgen.tile.variant import Variant
 
 Dim = Literal["m", "n", "k"]
 OperandName = Literal["A", "B", "C"]
@@ -24,12 +24,15 @@ DIMS: dict[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m",
 class Layout:
     """How a two-dimensional tile lies in memory: ``dims`` slowest first, so that the last is contiguous.
 
-    ``extents`` match dims, in elements; ``pad`` elements follow each row.
+    ``extents`` match dims, in elements; ``pad`` elements follow each row. ``swizzle``: the pieces of 16 bytes of a row
+    are permuted by an exclusive or with bits of the row's number, as TMA does it, so that a column of pieces spreads
+    over all banks.
     """
 
     dims: tuple[Dim, Dim]
     extents: tuple[int, int]
     pad: int = 0
+    swizzle: bool = False
 
     @property
     def contiguous(self) -> Dim:
@@ -65,7 +68,8 @@ class Copy:
     """All threads of the block move one tile of an operand from global to shared memory.
 
     ``width`` is in elements an access; ``lanes`` is the dimension that consecutive threads walk; ``guard`` are the
-    dimensions along which the tile may reach past the matrix.
+    dimensions along which the tile may reach past the matrix. ``how``: through registers ("plain"), by cp.async past
+    them, or by the TMA engine, which one thread sets to work.
     """
 
     operand: OperandName
@@ -73,6 +77,7 @@ class Copy:
     width: int
     lanes: Dim
     guard: frozenset[Dim] = frozenset()
+    how: Literal["plain", "cpasync", "tma"] = "plain"
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,18 @@ class Level:
 @dataclass(frozen=True)
 class Product:
     """acc += a x b. ``levels`` split the block tile, coarse to fine; ``a_width`` and ``b_width`` are the elements a
-    thread fetches an access."""
+    thread fetches an access. ``along_k``: of A these are neighbours along k, so that one fetch serves several steps.
+    ``snake``: every other row of the outer product is walked backwards. ``pinned``: each step along k is closed
+    against the compiler's scheduler. ``unroll``: steps along k in the text of the loop (None: all of a tile).
+    """
 
     levels: tuple[Level, ...]
     a_width: int = 1
     b_width: int = 1
+    along_k: bool = False
+    snake: bool = False
+    pinned: bool = False
+    unroll: int | None = None
 
     def level(self, name: str) -> Level:
         """The level of that name; 1 x 1 where the program has none."""
@@ -115,10 +127,12 @@ class Output:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """How many tiles of K are in flight, and what orders them."""
+    """How many tiles of K are in flight. ``prefetch``: the fragments of step k + 1 are fetched before the products of
+    step k. ``spread``: a tile's copies are started a few at a time in the steps of another."""
 
     depth: int = 1
-    sync: Literal["cta"] = "cta"
+    prefetch: bool = False
+    spread: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,6 +173,11 @@ class TileProgram:
 
     def buffer(self, operand: str) -> Buffer | None:
         return next((b for b in self.buffers if b.operand == operand), None)
+
+    @property
+    def how(self) -> Literal["plain", "cpasync", "tma"]:
+        """How tiles are brought: the same way for both operands."""
+        return self.copies[0].how if self.copies else "plain"
 
     def copy(self, operand: str) -> Copy:
         return next(c for c in self.copies if c.operand == operand)

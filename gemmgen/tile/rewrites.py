@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from gemmgen.spec.model import SETTINGS
 from gemmgen.tile.program import Buffer, Copy, Dim, Layout, Level, Output, Product, TileProgram
 
 if TYPE_CHECKING:
-    from gemmgen.tile.variant import Variant
     from gemmgen.spec.model import Spec
+    from gemmgen.tile.variant import Variant
 
 Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
+
+TMA_ROWS = (8, 16, 32)
+"""Row lengths, in elements of 4 bytes, that TMA can swizzle: 32, 64 and 128 bytes."""
 
 
 def start(spec: Spec, variant: Variant) -> TileProgram:
@@ -44,6 +48,26 @@ def transpose_a(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, buffers=flip)
 
 
+def pad(operand: Literal["A", "B"]) -> Rewrite:
+    """Rows of a tile are set apart, so that what one warp touches falls into different banks."""
+
+    def rewrite(p: TileProgram, spec: Spec) -> TileProgram:
+        by = spec.pad_a if operand == "A" else spec.pad_b
+        wider = tuple(replace(b, layout=replace(b.layout, pad=by)) if b.operand == operand else b for b in p.buffers)
+        return replace(p, buffers=wider)
+
+    return rewrite
+
+
+def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
+    """Pieces of A's rows are permuted, where a row is as long as the pattern needs."""
+    swizzled = tuple(
+        replace(b, layout=replace(b.layout, swizzle=b.layout.extents[1] in TMA_ROWS)) if b.operand == "A" else b
+        for b in p.buffers
+    )
+    return replace(p, buffers=swizzled)
+
+
 def warptile(p: TileProgram, spec: Spec) -> TileProgram:
     """A level between block and thread: each warp owns a WM x WN tile, in m_iter x n_iter pieces."""
     assert spec.warp is not None
@@ -66,6 +90,17 @@ def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, copies=copies, product=replace(p.product, levels=levels))
 
 
+def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
+    """Copies go past the registers and are waited for later."""
+    return replace(p, copies=tuple(replace(c, how="cpasync") for c in p.copies))
+
+
+def tma(p: TileProgram, spec: Spec) -> TileProgram:
+    """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead."""
+    how: Literal["tma", "cpasync"] = "tma" if all(p.variant.bytes(c.operand) == 16 for c in p.copies) else "cpasync"
+    return replace(p, copies=tuple(replace(c, how=how) for c in p.copies))
+
+
 def float4(p: TileProgram, spec: Spec) -> TileProgram:
     """Every access moves as many elements as divide its row and as its alignment allows, up to 16 bytes."""
     copies = tuple(replace(c, width=_copy_width(p, c)) for c in p.copies)
@@ -78,6 +113,45 @@ def float4(p: TileProgram, spec: Spec) -> TileProgram:
     run = thread.n if p.contiguous("C") == "n" else thread.m
     output = replace(p.output, width=widest(p.variant.bytes("C"), run))
     return replace(p, copies=copies, product=product, output=output)
+
+
+def along_k(p: TileProgram, spec: Spec) -> TileProgram:
+    """One fetch of A serves several steps along k."""
+    buffer = p.buffer("A")
+    assert buffer is not None
+    width = widest(16, p.extent("k"), buffer.layout.pitch)
+    return replace(p, product=replace(p.product, along_k=width > 1, a_width=width))
+
+
+def stages(p: TileProgram, spec: Spec) -> TileProgram:
+    """Several tiles of K are in shared memory at a time."""
+    buffers = tuple(replace(b, stages=spec.stages) for b in p.buffers)
+    return replace(p, buffers=buffers, pipeline=replace(p.pipeline, depth=spec.stages))
+
+
+def prefetch(p: TileProgram, spec: Spec) -> TileProgram:
+    """Fragments are fetched a step ahead of their use."""
+    return replace(p, pipeline=replace(p.pipeline, prefetch=True))
+
+
+def spread(p: TileProgram, spec: Spec) -> TileProgram:
+    """Copies are started between the products."""
+    return replace(p, pipeline=replace(p.pipeline, spread=p.how == "cpasync"))
+
+
+def snake(p: TileProgram, spec: Spec) -> TileProgram:
+    """Every other row of the outer product is walked backwards."""
+    return replace(p, product=replace(p.product, snake=True))
+
+
+def separators(p: TileProgram, spec: Spec) -> TileProgram:
+    """Each step along k is a block of its own for the compiler."""
+    return replace(p, product=replace(p.product, pinned=True))
+
+
+def unroll(p: TileProgram, spec: Spec) -> TileProgram:
+    """Some steps along k make the text of the loop, not all of a tile."""
+    return replace(p, product=replace(p.product, unroll=spec.unroll))
 
 
 def guards(p: TileProgram, spec: Spec) -> TileProgram:
@@ -99,6 +173,8 @@ def _copy_width(p: TileProgram, c: Copy) -> int:
     extents = [p.extent(along)]
     if buffer.layout.contiguous == along:
         extents.append(buffer.layout.pitch)
+    elif c.how == "cpasync":
+        return 1  # it cannot take a piece apart; with one element each, transposing costs nothing
     return widest(p.variant.bytes(c.operand), *extents)
 
 
@@ -109,23 +185,41 @@ def _fragment_width(buffer: Buffer | None, dim: Dim, run: int) -> int:
     return widest(16, run, buffer.layout.pitch)
 
 
-# Always applied rewrites have no toggle's name. The order is that of dependence: what makes buffers and levels comes
-# before what edits them.
+# By the toggle, or by the setting that differs from its default; None is always applied. The order is that of
+# dependence: what makes buffers and levels comes before what edits them, and what a width depends on before widths.
 REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("smem", smem),
     ("transposeA", transpose_a),
+    ("pad_a", pad("A")),
+    ("pad_b", pad("B")),
+    ("smem_swizzle", smem_swizzle),
     ("warptile", warptile),
     ("coalescing", coalescing),
+    ("cpasync", cpasync),
+    ("tma", tma),
     ("float4", float4),
+    ("alongK", along_k),
+    ("stages", stages),
+    ("prefetch", prefetch),
+    ("spread", spread),
+    ("snake", snake),
+    ("separators", separators),
+    ("unroll", unroll),
     (None, guards),
 )
+
+_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form == "number"}
 
 
 @lru_cache(maxsize=256)
 def build(spec: Spec, variant: Variant) -> TileProgram:
     """The tile program of a checked spec."""
     p = start(spec, variant)
-    for toggle, rewrite in REWRITES:
-        if toggle is None or spec.has(toggle):
+    for name, rewrite in REWRITES:
+        if name is None or _is_on(spec, name):
             p = rewrite(p, spec)
     return p
+
+
+def _is_on(spec: Spec, name: str) -> bool:
+    return bool(getattr(spec, name) != _DEFAULTS[name]) if name in _DEFAULTS else spec.has(name)

@@ -1,143 +1,96 @@
-"""From decisions to order: the only maker of loops and barriers.
+"""From decisions to order: the only maker of loops, prologues, waits and barriers.
 
-A barrier is never placed by hand. Each statement says which shared buffers it reads and writes; a barrier stands
-where a buffer was written (or read) by all threads and is then read (or overwritten) by others, also around the
+A barrier is never placed by hand. Each statement says which tiles in shared memory it reads and writes; a barrier
+stands where a tile was written (or read) by all threads and is then read (or overwritten) by others, also around the
 back of the loop. That hazard is the barrier's comment in the CUDA.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
-
-from gemmgen.tile.program import Copy, TileProgram
-
-
-@dataclass(frozen=True)
-class Clear:
-    """acc = 0."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Run a copy: one tile from global to shared memory."""
-
-    copy: Copy
-
-
-@dataclass(frozen=True)
-class Barrier:
-    """All threads of the block meet. ``hazard`` is what would go wrong without it."""
-
-    hazard: str
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """A thread fetches its part of one operand at one k into registers, from a buffer or from global memory."""
-
-    operand: Literal["A", "B"]
-    buffer: str | None
-
-
-@dataclass(frozen=True)
-class Multiply:
-    """acc += a x b, the outer product of a thread's fragments."""
-
-
-@dataclass(frozen=True)
-class Steps:
-    """for k0 in 0..K step BK."""
-
-    body: tuple[TileStmt, ...]
-
-
-@dataclass(frozen=True)
-class Inner:
-    """for k in 0..BK inside a tile, or in 0..K where nothing is staged."""
-
-    body: tuple[TileStmt, ...]
-    whole: bool
-
-
-@dataclass(frozen=True)
-class Finish:
-    """C = alpha * acc + beta * C."""
-
-
-TileStmt: TypeAlias = Clear | Stage | Barrier | Fragment | Multiply | Steps | Inner | Finish
+from gemmgen.tile.hazards import with_barriers
+from gemmgen.tile.program import TileProgram
+from gemmgen.tile.statements import (
+    Ahead,
+    Arrived,
+    Bring,
+    Clear,
+    Commit,
+    Finish,
+    Fragment,
+    Inner,
+    Landed,
+    Multiply,
+    Steps,
+    TileStmt,
+)
 
 
 def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
     """The statements of one block, in order, barriers included."""
-    fragments = tuple(Fragment(x, _buffer_name(p, x)) for x in ("A", "B"))
-    inner = Inner((*fragments, Multiply()), whole=not p.copies)
     if not p.copies:
+        inner = Inner((*_fragments(p), Multiply()), whole=True)
         return (Clear(), inner, Finish())
-    body = with_barriers((*(Stage(c) for c in p.copies), inner))
-    return (Clear(), Steps(body), Finish())
+    prologue, body = _pipeline(p)
+    before, turn = with_barriers(prologue, body, p.pipeline.depth)
+    return (Clear(), *before, Steps(turn), Finish())
 
 
-def _buffer_name(p: TileProgram, operand: str) -> str | None:
-    buffer = p.buffer(operand)
-    return buffer.name if buffer else None
+def _fragments(p: TileProgram, ahead: int = 0) -> tuple[Fragment, ...]:
+    found: list[Fragment] = []
+    for operand in ("A", "B"):
+        buffer = p.buffer(operand)
+        found.append(Fragment("A" if operand == "A" else "B", buffer.name if buffer else None, ahead))
+    return tuple(found)
 
 
-def reads(s: TileStmt) -> frozenset[str]:
-    """Shared buffers that a statement reads."""
-    match s:
-        case Fragment(_, str(name)):
-            return frozenset({name})
-        case Inner(body) | Steps(body):
-            return frozenset().union(*(reads(x) for x in body))
-        case _:
-            return frozenset()
+def _pipeline(p: TileProgram) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
+    """What comes before the loop over tiles of K, and the loop's body for tile t, without barriers."""
+    prefetch = p.pipeline.prefetch
+    first = _fragments(p) if prefetch else ()
+    early, inside, late, before = _arrivals(p)
+    body: tuple[TileStmt, ...]
+    if prefetch:
+        # The last step's products run while the next tile's first fragments are on their way.
+        inner = Inner((*_fragments(p), Multiply()), brings=inside, boundary=(*late, *_fragments(p, ahead=1)))
+        body = (*early, inner)
+    else:
+        body = (*early, Inner((*_fragments(p), Multiply()), brings=inside), *late)
+    return (*before, *first), body
 
 
-def writes(s: TileStmt) -> frozenset[str]:
-    """Shared buffers that a statement writes."""
-    match s:
-        case Stage(copy):
-            return frozenset({copy.buffer})
-        case Inner(body) | Steps(body):
-            return frozenset().union(*(writes(x) for x in body))
-        case _:
-            return frozenset()
+Four = tuple[tuple[TileStmt, ...], tuple[Bring, ...], tuple[TileStmt, ...], tuple[TileStmt, ...]]
 
 
-def with_barriers(body: tuple[TileStmt, ...]) -> tuple[TileStmt, ...]:
-    """The body of a loop with the barriers its hazards need, between statements and around the back edge."""
-    out: list[TileStmt] = []
-    written: set[str] = set()
-    read: set[str] = set()
-    for s in body:
-        hazard = _hazard(s, written, read)
-        if hazard:
-            out.append(Barrier(hazard))
-            written, read = set(), set()
-        out.append(s)
-        written |= writes(s)
-        read |= reads(s)
-    # The next turn of the loop starts with what is pending at its end.
-    for s in body:
-        hazard = _hazard(s, written, read)
-        if hazard:
-            names = _names({x for later in body for x in writes(later)} & (read | written))
-            out.append(Barrier(f"{names}: read above, overwritten by the next step"))
-            break
-        if isinstance(s, Barrier):
-            break
-    return tuple(out)
+def _arrivals(p: TileProgram) -> Four:
+    """How tiles come: statements at the start of a turn, inside its products, at its end; and before the loop."""
+    depth, prefetch, how = p.pipeline.depth, p.pipeline.prefetch, p.how
+    copies = p.copies
+    if how == "plain":
+        if depth == 1:
+            return ((), (), (Bring(copies, 1),), (Bring(copies, 0),)) if prefetch else ((Bring(copies, 0),), (), (), ())
+        fetch, put = Bring(copies, 1, "fetch"), Bring(copies, 1, "put")
+        return (fetch,), (), (put,), (Bring(copies, 0),)
+    if how == "tma":
+        refill = Bring(copies, depth)
+        before = (Ahead(depth, (Bring(copies, 0),)), *((Arrived(0),) if prefetch else ()))
+        return ((), (), (refill, Arrived(1)), before) if prefetch else ((Arrived(0),), (), (refill,), before)
+    return _groups(p)
 
 
-def _hazard(s: TileStmt, written: set[str], read: set[str]) -> str:
-    if reads(s) & written:
-        return f"{_names(reads(s) & written)}: written by all threads above, read by all below"
-    if writes(s) & read:
-        return f"{_names(writes(s) & read)}: read above, overwritten below"
-    return ""
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
+def _groups(p: TileProgram) -> Four:
+    """cp.async: copies in groups, of which the oldest is waited for."""
+    depth, prefetch, copies = p.pipeline.depth, p.pipeline.prefetch, p.copies
+    # A tile can be overwritten once all its fragments are fetched: with prefetch a step before the turn ends.
+    at_once = prefetch and not p.pipeline.spread
+    ahead = depth if at_once else depth - 1
+    filled = (Ahead(ahead, (Bring(copies, 0), Commit())),) if ahead else ()
+    bring = Bring(copies, ahead)
+    if p.pipeline.spread:
+        if prefetch:
+            return (), (bring,), (Commit(), Landed(1, depth - 2)), (*filled, Landed(0, depth - 2))
+        return (Landed(0, depth - 2),), (bring,), (Commit(),), filled
+    if prefetch:
+        return (), (), (Landed(1, depth - 2), bring, Commit()), (*filled, Landed(0, depth - 1))
+    if depth == 1:
+        return (bring, Commit(), Landed(0, 0)), (), (), ()
+    return (Landed(0, depth - 2), bring, Commit()), (), (), filled

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from gemmgen.tile.program import Buffer, TileProgram
-from gemmgen.tile.sequence import (
+from gemmgen.tile.program import Buffer, Copy, TileProgram
+from gemmgen.tile.sequence import sequence
+from gemmgen.tile.statements import (
+    Ahead,
+    Arrived,
     Barrier,
+    Bring,
     Clear,
+    Commit,
     Finish,
     Fragment,
     Inner,
+    Landed,
     Multiply,
-    Stage,
     Steps,
     TileStmt,
-    sequence,
 )
 
 _NAMED = {"m": "BM", "n": "BN", "k": "BK"}
@@ -56,12 +60,20 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield "for k0 in 0..K step BK:"
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
-        case Inner(body, whole):
-            yield f"for k in 0..{'K' if whole else 'BK'}:"
+        case Inner():
+            yield from _inner(p, s)
+        case Bring(copies, ahead, part):
+            yield from (_copy(p, c, ahead, part) for c in copies)
+        case Commit():
+            yield "commit these copies as a group"
+        case Landed(ahead, pending):
+            yield f"wait for tile {_tile(ahead)}: all groups but {pending}"
+        case Arrived(ahead):
+            yield f"wait for tile {_tile(ahead)}"
+        case Ahead(count, body):
+            yield f"for the first {count} tiles:" if count > 1 else "the first tile:"
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
-        case Stage(c):
-            yield _stage(p, s)
         case Barrier(hazard):
             yield f"{'barrier':<24}# {hazard}"
         case Fragment():
@@ -76,14 +88,35 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             assert_never(s)
 
 
-def _stage(p: TileProgram, s: Stage) -> str:
-    c = s.copy
+def _tile(ahead: int) -> str:
+    return f"k0 + {ahead} BK" if ahead > 1 else "k0 + BK" if ahead else "k0"
+
+
+def _inner(p: TileProgram, s: Inner) -> Iterator[str]:
+    early = " fetching a step ahead" if s.boundary else ""
+    yield f"for k in 0..{'K' if s.whole else 'BK'}{early}:"
+    for x in (*s.brings, *s.body):
+        spread = " spread over the steps" if isinstance(x, Bring) else ""
+        yield from (f"  {line}{spread}" for line in _stmt(p, x))
+    if s.boundary:
+        yield "  before the last step:"
+        for x in s.boundary:
+            yield from (f"    {line}" for line in _stmt(p, x))
+
+
+def _copy(p: TileProgram, c: Copy, ahead: int, part: str) -> str:
     buffer = p.buffer(c.operand)
     assert buffer is not None
-    where = "A[bm, k0]" if c.operand == "A" else "B[k0, bn]"
-    text = f"copy {where} -> {c.buffer:<4}{4 * c.width} bytes a load"
-    if buffer.layout.contiguous != p.contiguous(c.operand) and c.width > 1:
-        text += f", {c.width} transposed stores"
+    k0 = _tile(ahead)
+    where = f"A[bm, {k0}]" if c.operand == "A" else f"B[{k0}, bn]"
+    if c.how == "tma":
+        return f"TMA {where} -> {c.buffer}, one box"
+    to = {"whole": c.buffer, "fetch": "registers", "put": c.buffer}[part]
+    text = f"{'copy' if c.how == 'plain' else 'start to copy'} {'registers' if part == 'put' else where} -> {to}"
+    if part != "put":
+        text += f"  {4 * c.width} bytes a load"
+    if buffer.layout.contiguous != p.contiguous(c.operand) and part != "fetch":
+        text += f", {c.width} transposed stores" if c.width > 1 else ", transposed"
     text += f", consecutive threads along {c.lanes}"
     return text + (f", guarded in {', '.join(sorted(c.guard))}" if c.guard else "")
 
@@ -94,5 +127,6 @@ def _fragment(p: TileProgram, s: Fragment) -> str:
     source = s.buffer or s.operand
     buffer = p.buffer(s.operand)
     k_first = s.operand == "B" if buffer is None else buffer.layout.dims[0] == "k"
-    index = f"k, {part} of this thread" if k_first else f"{part} of this thread, k"
+    when = " of the next tile" if s.ahead else ""
+    index = f"k, {part} of this thread{when}" if k_first else f"{part} of this thread, k"
     return f"{s.operand.lower()} = {source}[{index}]   {4 * width} bytes"

@@ -1,0 +1,150 @@
+"""Asynchronous copies to shared memory: cp.async, and the TMA engine with its barriers.
+
+PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy" and "mbarrier".
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from gemmgen.isa.table import Instruction
+
+_ADDRESS = """// The address of shared memory as instructions want it: 32 bits.
+__device__ __forceinline__ unsigned int shared_address(const void* p)
+{
+    return (unsigned int)__cvta_generic_to_shared(p);
+}
+"""
+
+
+@cache
+def cp_async(nbytes: int) -> Instruction:
+    """Start a copy of 4, 8 or 16 bytes: ``(dst, src)``. It lands no earlier than its group is waited for."""
+    cache_level = "cg" if nbytes == 16 else "ca"  # past L1, which only whole 16 bytes can
+    helper = f"""// Starts a copy of {nbytes} bytes to shared memory that goes past the registers.
+__device__ __forceinline__ void cp_async{nbytes}(float* dst, const float* src)
+{{
+    asm volatile("cp.async.{cache_level}.shared.global [%0], [%1], {nbytes};"
+                 :: "r"(shared_address(dst)), "l"(src) : "memory");
+}}
+"""
+    return Instruction(f"cp_async{nbytes}", helper, effects=("async write",), arch=80, needs=(_ADDRESS,))
+
+
+@cache
+def cp_async_or_zero(nbytes: int) -> Instruction:
+    """The same where the condition holds, else zeros: ``(dst, src, condition)``; then nothing is read."""
+    cache_level = "cg" if nbytes == 16 else "ca"
+    helper = f"""// Starts a copy of {nbytes} bytes, or of as many zero bytes where there is nothing to copy.
+__device__ __forceinline__ void cp_async{nbytes}_or_zero(float* dst, const float* src, bool some)
+{{
+    asm volatile("cp.async.{cache_level}.shared.global [%0], [%1], {nbytes}, %2;"
+                 :: "r"(shared_address(dst)), "l"(src), "r"(some ? {nbytes} : 0) : "memory");
+}}
+"""
+    return Instruction(f"cp_async{nbytes}_or_zero", helper, effects=("async write",), arch=80, needs=(_ADDRESS,))
+
+
+CP_ASYNC_COMMIT = Instruction(
+    "cp_async_commit",
+    """// The copies that this thread started since the last call are one group.
+__device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+""",
+    effects=("commit",),
+    arch=80,
+)
+
+
+@cache
+def cp_async_wait(pending: int) -> Instruction:
+    """Wait until no more than ``pending`` of this thread's groups are in flight: ``()``."""
+    what = "all groups have" if pending == 0 else f"all groups but the last{'' if pending == 1 else f' {pending}'} have"
+    return Instruction(
+        f"cp_async_wait{pending}",
+        f"""// Waits until {what} landed, as far as this thread's own copies go.
+__device__ __forceinline__ void cp_async_wait{pending}()
+{{
+    asm volatile("cp.async.wait_group {pending};" ::: "memory");
+}}
+""",
+        effects=("wait",),
+        arch=80,
+    )
+
+
+MBARRIER_INIT = Instruction(
+    "mbarrier_init",
+    """// A barrier in shared memory whose phase ends when one thread has arrived and the bytes it announced are there.
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(shared_address(barrier)) : "memory");
+}
+""",
+    effects=("init",),
+    arch=90,
+    needs=(_ADDRESS,),
+)
+
+MBARRIER_FENCE = Instruction(
+    "mbarrier_fence",
+    """// Makes barriers that were just set up visible to the TMA engine.
+__device__ __forceinline__ void mbarrier_fence()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+""",
+    effects=("fence",),
+    arch=90,
+)
+
+MBARRIER_EXPECT = Instruction(
+    "mbarrier_expect",
+    """// Arrives, and announces how many bytes are on their way.
+__device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+                 :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+""",
+    effects=("arrive",),
+    arch=90,
+    needs=(_ADDRESS,),
+)
+
+MBARRIER_WAIT = Instruction(
+    "mbarrier_wait",
+    """// Waits until the phase of this parity has ended.
+__device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int parity)
+{
+    asm volatile(
+        "{\\n"
+        ".reg .pred ready;\\n"
+        "wait_%=: mbarrier.try_wait.parity.shared.b64 ready, [%0], %1;\\n"
+        "@!ready bra wait_%=;\\n"
+        "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
+}
+""",
+    effects=("acquire",),
+    arch=90,
+    needs=(_ADDRESS,),
+)
+
+TMA_LOAD = Instruction(
+    "tma_load",
+    """// Has the TMA engine copy one box: x counts along the matrix's contiguous dimension, y across it. What lies
+// outside the matrix arrives as zeros.
+__device__ __forceinline__ void tma_load(float* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3}], [%4];"
+                 :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier)) : "memory");
+}
+""",
+    effects=("async write", "complete"),
+    arch=90,
+    needs=(_ADDRESS,),
+)

@@ -1,0 +1,119 @@
+"""How the threads of a block share the accesses of one tile, with as little index arithmetic as the sizes allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gemmgen.ir.expr import Const, Expr, value_of
+from gemmgen.ir.nodes import Stmt
+from gemmgen.lower.nest import nest
+from gemmgen.lower.scope import Scope, let
+
+Body = Callable[[Expr, Expr, Expr, "Expr | None"], list[Stmt]]
+"""``body(slow, fast, number, condition)``: the statements of a thread's access of that number; a condition other
+than None says which threads take part."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How threads spread over a tile of ``slow`` x ``fast`` accesses, ``fast`` being what consecutive threads walk.
+
+    ``index`` statements stand before the K loop; ``loops(body)`` makes a copy's loops around its accesses, and
+    ``one(number, body)`` is the access of that number, of ``passes``.
+    """
+
+    index: tuple[Stmt, ...]
+    passes: int
+    loops: Callable[[Body], list[Stmt]]
+    one: Callable[[Expr, Body], list[Stmt]]
+
+
+def spread(s: Scope, operand: str, slow: Expr, fast: Expr, slow_name: str, fast_name: str) -> Lanes:
+    """Shares slow x fast accesses among the block's threads."""
+    rows, cols = value_of(slow), value_of(fast)
+    assert rows is not None and cols is not None
+    if s.threads % cols == 0:
+        return _by_lines(s, operand, slow, fast, slow_name, fast_name)
+    if cols % s.threads == 0:
+        return _within_a_line(s, slow, fast, fast_name)
+    return _numbered(s, slow, fast)
+
+
+def _by_lines(s: Scope, operand: str, slow: Expr, fast: Expr, slow_name: str, fast_name: str) -> Lanes:
+    """Each pass of the block covers whole lines."""
+    rows, cols = value_of(slow) or 1, value_of(fast) or 1
+    out: list[Stmt] = []
+    first = let(out, slow_name, s.tid // fast)
+    at = let(out, fast_name, s.tid % fast)
+    stride = s.threads // cols
+    passes = -(-rows // stride)
+    if passes == 1:
+        condition = None if stride == rows else first.lt(slow)
+
+        def once(body: Body) -> list[Stmt]:
+            return body(first, at, Const(0), condition)
+
+        return Lanes(tuple(out), 1, once, lambda number, body: once(body))
+    why = f"lines of the tile of {operand} that one pass of the block copies"
+    by = s.constant(f"STRIDE_{operand}", stride, f"THREADS / {_atom(fast)}", why)
+
+    def inside(line: Expr) -> Expr | None:
+        return None if rows % stride == 0 else line.lt(slow)
+
+    def loops(body: Body) -> list[Stmt]:
+        def one(offset: Expr) -> list[Stmt]:
+            return body(first + offset, at, offset // by, inside(first + offset))
+
+        return nest([("offset", slow, by)], one)
+
+    def numbered(number: Expr, body: Body) -> list[Stmt]:
+        line = first + number * by
+        return body(line, at, number, inside(line))
+
+    return Lanes(tuple(out), passes, loops, numbered)
+
+
+def _within_a_line(s: Scope, slow: Expr, fast: Expr, fast_name: str) -> Lanes:
+    """Each line takes several passes of the block."""
+    rows, cols = value_of(slow) or 1, value_of(fast) or 1
+    out: list[Stmt] = []
+    at = let(out, fast_name, s.tid)
+    threads = s.constants["THREADS"].expr
+    pieces = cols // s.threads
+
+    def loops(body: Body) -> list[Stmt]:
+        def one(line: Expr, offset: Expr) -> list[Stmt]:
+            return body(line, at + offset, line * pieces + offset // threads, None)
+
+        return nest([("line", slow, 1), ("offset", fast, threads)], one)
+
+    def numbered(number: Expr, body: Body) -> list[Stmt]:
+        return body(number // pieces, at + number % pieces * threads, number, None)
+
+    return Lanes(tuple(out), rows * pieces, loops, numbered)
+
+
+def _numbered(s: Scope, slow: Expr, fast: Expr) -> Lanes:
+    """The threads do not divide a line: accesses are numbered through."""
+    total = (value_of(slow) or 1) * (value_of(fast) or 1)
+    threads = s.constants["THREADS"].expr
+
+    def access(offset: Expr, number: Expr, body: Body) -> list[Stmt]:
+        found: list[Stmt] = []
+        i = let(found, "i", s.tid + offset, "the threads do not divide a line: number the accesses through")
+        inside = None if total % s.threads == 0 else i.lt(slow * fast)
+        return found + body(i // fast, i % fast, number, inside)
+
+    def loops(body: Body) -> list[Stmt]:
+        return nest([("offset", slow * fast, threads)], lambda offset: access(offset, offset // threads, body))
+
+    def numbered(number: Expr, body: Body) -> list[Stmt]:
+        return access(number * threads, number, body)
+
+    return Lanes((), -(-total // s.threads), loops, numbered)
+
+
+def _atom(e: Expr) -> str:
+    text = str(e)
+    return f"({text})" if " " in text else text

@@ -1,0 +1,272 @@
+"""The walk along K: each statement of ``sequence(p)`` becomes the loops and accesses of one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from gemmgen.ir.expr import Const, Expr, Var, both, value_of
+from gemmgen.ir.nodes import Alloc, Array, Call, For, If, LetPointer, Pointer, Section, Stmt
+from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, cp_async_wait
+from gemmgen.lower.copy import tile_copy
+from gemmgen.lower.engine import Engine
+from gemmgen.lower.epilogue import epilogue
+from gemmgen.lower.inner import inner_steps
+from gemmgen.lower.place import Place
+from gemmgen.lower.product import Fragments, Source
+from gemmgen.lower.scope import LEADING, K, Scope, let, loop
+from gemmgen.tile.program import TileProgram
+from gemmgen.tile.sequence import sequence
+from gemmgen.tile.statements import (
+    Ahead,
+    Arrived,
+    Barrier,
+    Bring,
+    Clear,
+    Commit,
+    Finish,
+    Fragment,
+    Inner,
+    Landed,
+    Multiply,
+    Steps,
+    TileStmt,
+)
+
+
+class Walk:
+    """Lowers the statements of ``sequence(p)`` one by one.
+
+    Where tiles are brought ahead of their use, the loop counts tiles (``t``); else it counts steps of K (``k0``).
+    """
+
+    def __init__(self, s: Scope, at: Place, f: Fragments, shared: dict[str, Array]) -> None:
+        self.s, self.at, self.f, self.shared = s, at, f, shared
+        self.statements = sequence(s.p)
+        self.counts_tiles = any(_looks_ahead(x) for x in self.statements)
+        self.copies = {c.operand: tile_copy(s, c, shared[c.buffer]) for c in s.p.copies if c.how != "tma"}
+        self.engine = Engine(s, shared) if s.p.how == "tma" else None
+        # A thread that computes one element, with no barrier to keep, simply does nothing outside C.
+        self.skips = not s.p.copies and not f.clamped and bool(s.p.output.guard)
+        self.depth = s.p.pipeline.depth
+        self.stages: Expr = Const(1)
+        self.tiles: Expr = Const(1)
+        self.t: Expr = Const(0)
+        self.k0: Expr = Const(0)
+        self.stage: dict[int, Expr] = {}
+        self.following: Expr = Const(0)
+
+    def kernel(self, placement: list[Stmt]) -> tuple[Stmt, ...]:
+        """The whole body, in numbered parts."""
+        *walk, last = self.statements
+        assert isinstance(last, Finish)
+        index = [x for c in self.copies.values() for x in c.index]
+        start = [] if self.engine is None else self.engine.set_up()
+        main = Section("Walk along K", (*self._counting(), *start, *self.all(walk)), _walk_why(self.s.p))
+        end = Section("Epilogue: C = alpha * A B + beta * C", tuple(self.one(last)))
+        parts: tuple[Stmt, ...] = (main, end)
+        if self.skips:
+            left = both(self.at.row.lt(self.s.left("m")), self.at.col.lt(self.s.left("n")))
+            parts = (If(left, parts, why="threads outside C have nothing to do"),)
+        return (Section("Placement: what this thread computes", (*placement, *index)), *parts)
+
+    def all(self, body: Iterable[TileStmt]) -> list[Stmt]:
+        return [x for s in body for x in self.one(s)]
+
+    def one(self, t: TileStmt) -> list[Stmt]:
+        match t:
+            case Clear():
+                return self.f.clear() + self.f.declare()
+            case Steps(body):
+                return self._turns(body) if self.counts_tiles else self._steps(body)
+            case Inner(body, whole):
+                return self._whole(body) if whole else inner_steps(self, t)
+            case Bring():
+                return self.bring(t)
+            case Commit():
+                return [Call(CP_ASYNC_COMMIT, ())]
+            case Landed(_, pending):
+                return [Call(cp_async_wait(pending), ())]
+            case Arrived(ahead):
+                return self.arrived(ahead)
+            case Ahead(count, body):
+                return self._ahead(count, body)
+            case Barrier(hazard):
+                return [self.s.sync(hazard)]
+            case Fragment(operand, buffer, ahead):
+                # Outside the steps, a fragment is the first of its tile.
+                return self._some(self.f.fetch(operand, self.source(operand, buffer, ahead), Const(0), Const(0)))
+            case Multiply():
+                return self.f.multiply(Const(0), Const(0))
+            case Finish():
+                return epilogue(self.s, self.at, self.f, bool(self.s.p.output.guard) and not self.skips)
+            case _:
+                assert_never(t)
+
+    # --- Loops -----------------------------------------------------------------------------------------------------
+
+    def _counting(self) -> list[Stmt]:
+        if not self.counts_tiles:
+            return []
+        if self.depth > 1:
+            self.stages = self.s.constants["STAGES"].expr
+        out: list[Stmt] = []
+        step = self.s.p.extent("k")
+        whole = "k" not in self.s.p.variant.guard
+        bk = self.s.extent("k")
+        self.tiles = let(out, "tiles", K // bk if whole else (K + (step - 1)) // bk, "steps of BK along K")
+        return out
+
+    def _steps(self, body: tuple[TileStmt, ...]) -> list[Stmt]:
+        var, shape = loop("k0", K, step=self.s.extent("k"), unroll=None)
+        self.k0 = var
+        tiles = [LetPointer(self.tile(x, var)) for x in self.copies]
+        return [For(var, shape.start, K, shape.step, (*tiles, *self.all(body)))]
+
+    def _turns(self, body: tuple[TileStmt, ...]) -> list[Stmt]:
+        self.stage = {}  # the prologue's stages are numbers
+        var = Var("t", 0, None, uniform=True)
+        self.t = var
+        out: list[Stmt] = []
+        self.stage_of(0, out)
+        out += self._kept(body)
+        return [For(var, Const(0), self.tiles, Const(1), (*out, *self.all(body)))]
+
+    def _kept(self, body: tuple[TileStmt, ...]) -> list[Stmt]:
+        """Registers that hold the next tile through the products of this one."""
+        if not any(isinstance(x, Bring) and x.part == "fetch" for x in body):
+            return []
+        return [Alloc(c.kept, None, f"the next tile of {x}, on its way") for x, c in self.copies.items()]
+
+    def _ahead(self, count: int, body: tuple[TileStmt, ...]) -> list[Stmt]:
+        """The first tiles, each into the stage of its number."""
+        var = Var("t", 0, count - 1, uniform=True)
+        self.t = var if count > 1 else Const(0)
+        self.stage = {0: self.t} if self.depth > 1 else {}
+        out = self.all(body)
+        self.t = Const(0)
+        self.stage = {0: Const(0)} if self.depth > 1 else {}
+        if count == 1:
+            return out
+        return [For(var, Const(0), self.far(count), Const(1), tuple(out), None, "fill the pipeline")]
+
+    def _whole(self, body: tuple[TileStmt, ...]) -> list[Stmt]:
+        """No tiles: each step along K is fetched from global memory."""
+        var, shape = loop("k", K, unroll=None)
+        out: list[Stmt] = []
+        for x in body:
+            if isinstance(x, Fragment):
+                out += self.f.fetch(x.operand, Source(self.at.block[x.operand]), var, Const(0))
+            else:
+                out += self.f.multiply(var, Const(0))
+        return [For(var, shape.start, K, shape.step, tuple(out), None)]
+
+    # --- Tiles -----------------------------------------------------------------------------------------------------
+
+    def stage_of(self, ahead: int, out: list[Stmt]) -> Expr | None:
+        """The stage of the tile ``ahead``; None where a buffer holds one tile."""
+        if self.depth == 1:
+            return None
+        key = ahead % self.depth
+        if key not in self.stage:
+            names = {0: "stage", 1: "nextStage"}
+            wanted = (self.t + key) % self.stages
+            self.stage[key] = let(out, names.get(key, f"stage{key}"), wanted)
+        return self.stage[key]
+
+    def source(self, operand: str, buffer: str | None, ahead: int = 0) -> Source:
+        if buffer is None:
+            return Source(self.at.block[operand])
+        return Source(self.shared[buffer], self.stage_of(ahead, []))
+
+    def tile(self, operand: str, k0: Expr) -> Pointer:
+        """Where the tile of an operand that starts at ``k0`` begins."""
+        offset = k0 if self.s.p.contiguous(operand) == "k" else k0 * LEADING[operand]
+        return Pointer(f"tile{operand}", self.at.block[operand], offset)
+
+    def starts(self, ahead: int, out: list[Stmt]) -> Expr:
+        """The first k of the tile ``ahead``."""
+        if not self.counts_tiles:
+            return self.k0
+        return let(out, "k0", (self.t + self.far(ahead)) * self.s.extent("k"))
+
+    def far(self, ahead: int) -> Expr:
+        """``ahead``, by the number of stages where it is that or one less."""
+        if self.depth < 2 or ahead < self.depth - 1:
+            return Const(ahead)
+        return self.stages - (self.depth - ahead)
+
+    def exists(self, ahead: int) -> Expr | None:
+        """The condition that there is a tile ``ahead``; None where there surely is."""
+        if not self.counts_tiles or (ahead == 0 and isinstance(self.t, Var) and self.t.hi is None):
+            return None
+        return (self.t + self.far(ahead)).lt(self.tiles)
+
+    def bring(self, b: Bring) -> list[Stmt]:
+        out: list[Stmt] = []
+        stage = self.stage_of(b.ahead, out)
+        if self.engine is not None:
+            k0: list[Stmt] = []
+            start = self.starts(b.ahead, k0)
+            body = [*k0, *self.engine.bring(start, stage, self.at)]
+            first = self.s.tid.eq(0)
+            some = self.exists(b.ahead)
+            condition = first if some is None else both(first, some)
+            return [*out, If(condition, tuple(body), why="one thread sets the engine to work")]
+        if b.part == "put":
+            moved = [x for c in self.copies.values() for x in c.put(stage)]
+        else:
+            moved = self.pointers(b.ahead)
+            start = self.starts(b.ahead, [])
+            for c in self.copies.values():
+                tile = self.tile(c.c.operand, start)
+                moved += c.fetch(tile, start) if b.part == "fetch" else c.whole(tile, start, stage)
+        return out + self._if(self.exists(b.ahead), moved)
+
+    def pointers(self, ahead: int) -> list[Stmt]:
+        """Where the tiles ``ahead`` begin; in the loop over steps they are known already."""
+        if not self.counts_tiles:
+            return []
+        out: list[Stmt] = []
+        start = self.starts(ahead, out)
+        return [*out, *(LetPointer(self.tile(x, start)) for x in self.copies)]
+
+    def arrived(self, ahead: int) -> list[Stmt]:
+        assert self.engine is not None
+        out: list[Stmt] = []
+        stage = self.stage_of(ahead, out)
+        return out + self._if(self.exists(ahead), self.engine.wait(stage, (self.t + ahead) // self.stages % 2))
+
+    def _some(self, body: list[Stmt]) -> list[Stmt]:
+        """What is fetched before the loop is there only if the loop runs at all."""
+        return self._if(self.exists(0), body)
+
+    @staticmethod
+    def _if(condition: Expr | None, body: list[Stmt]) -> list[Stmt]:
+        if condition is None or value_of(condition) == 1:
+            return body
+        return [If(condition, tuple(body))] if body else []
+
+
+def _looks_ahead(s: TileStmt) -> bool:
+    match s:
+        case Bring(_, ahead) | Arrived(ahead) | Fragment(_, _, ahead) if ahead:
+            return True
+        case Ahead() | Arrived():
+            return True
+        case Steps(body):
+            return any(_looks_ahead(x) for x in body)
+        case Inner(_, _, brings, boundary):
+            return any(_looks_ahead(x) for x in (*brings, *boundary))
+        case _:
+            return False
+
+
+def _walk_why(p: TileProgram) -> str:
+    if not p.copies:
+        return ""
+    if p.pipeline.depth > 1:
+        return "each turn multiplies one tile of A with one of B while later ones are on their way"
+    return "each step stages one tile of A and one of B, then multiplies them"
+
+

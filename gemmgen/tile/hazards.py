@@ -1,0 +1,142 @@
+"""Where barriers must stand: derived from what statements read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from gemmgen.tile.statements import Arrived, Barrier, Bring, Fragment, Inner, Landed, TileStmt
+
+Tile = tuple[str, int]
+"""A buffer, and which of its stages: the number of a tile relative to the turn, modulo the depth."""
+
+
+@dataclass
+class _Pending:
+    """Tiles that threads have written or read since they last met."""
+
+    written: set[Tile] = field(default_factory=set)
+    read: set[Tile] = field(default_factory=set)
+
+    def met(self) -> None:
+        self.written, self.read = set(), set()
+
+    def next_turn(self, depth: int) -> None:
+        """One tile on: what lay one ahead is the turn's own."""
+        self.written = {(name, (ahead - 1) % depth) for name, ahead in self.written}
+        self.read = {(name, (ahead - 1) % depth) for name, ahead in self.read}
+
+
+def with_barriers(
+    prologue: tuple[TileStmt, ...], body: tuple[TileStmt, ...], depth: int
+) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
+    """The prologue and the loop's body with the barriers that their hazards need.
+
+    The body's barriers are those of a turn in the middle of the loop, whose pending accesses are its predecessor's.
+    """
+    steady = _Pending()
+    placed = _place(body, steady, depth)
+    for _ in range(depth + 1):
+        steady.next_turn(depth)
+        before, placed = placed, _place(body, steady, depth)
+        if placed == before:
+            break
+    if isinstance(placed[0], Barrier):
+        # The same at the end of a turn, where it reads as what it is: all are done with the tile.
+        placed = (*placed[1:], Barrier(placed[0].hazard.replace("overwritten below", "overwritten by the next step")))
+    start = _Pending()
+    lead = _place(prologue, start, depth)
+    needed = _first_hazard(placed, start, depth)
+    return (*lead, *((Barrier(needed),) if needed else ())), placed
+
+
+def _first_hazard(placed: tuple[TileStmt, ...], pending: _Pending, depth: int) -> str:
+    """A hazard between the prologue and the first turn, up to the turn's first barrier."""
+    for s in _flat(placed):
+        if isinstance(s, Barrier):
+            return ""
+        found = _hazard(s, pending, depth)
+        if found:
+            return found
+    return ""
+
+
+def _flat(body: Iterable[TileStmt]) -> Iterable[TileStmt]:
+    """The statements of a turn in the order of their accesses: a boundary after the steps before it."""
+    for s in body:
+        if isinstance(s, Inner):
+            yield replace(s, boundary=())
+            yield from s.boundary
+        else:
+            yield s
+
+
+def _place(body: tuple[TileStmt, ...], pending: _Pending, depth: int) -> tuple[TileStmt, ...]:
+    """The statements with a barrier before each that has a hazard with what is pending."""
+    out: list[TileStmt] = []
+    for s in body:
+        if isinstance(s, Inner):
+            (*lead, steps) = _one(replace(s, boundary=()), pending, depth)
+            assert isinstance(steps, Inner)
+            out += [*lead, replace(steps, boundary=_place(s.boundary, pending, depth))]
+        else:
+            out += _one(s, pending, depth)
+    return tuple(out)
+
+
+def _one(s: TileStmt, pending: _Pending, depth: int) -> list[TileStmt]:
+    hazard = _hazard(s, pending, depth)
+    if hazard:
+        pending.met()
+    pending.written |= {(name, ahead % depth) for name, ahead in lands(s)}
+    pending.read |= {(name, ahead % depth) for name, ahead in reads(s)}
+    return [Barrier(hazard), s] if hazard else [s]
+
+
+def _hazard(s: TileStmt, pending: _Pending, depth: int) -> str:
+    late = {(name, ahead % depth) for name, ahead in reads(s)} & pending.written
+    if late:
+        return f"{_names(late)}: written by all threads above, read by all below"
+    soon = {(name, ahead % depth) for name, ahead in overwrites(s)} & pending.read
+    if soon:
+        return f"{_names(soon)}: read by all threads above, overwritten below"
+    return ""
+
+
+def _names(tiles: Iterable[Tile]) -> str:
+    return ", ".join(sorted({name for name, _ in tiles}))
+
+
+def reads(s: TileStmt) -> frozenset[Tile]:
+    """Tiles in shared memory that a statement reads."""
+    match s:
+        case Fragment(_, str(name), ahead):
+            return frozenset({(name, ahead)})
+        case Inner(body):
+            return frozenset().union(*(reads(x) for x in body))
+        case _:
+            return frozenset()
+
+
+def overwrites(s: TileStmt) -> frozenset[Tile]:
+    """Tiles that a statement overwrites, or has an engine overwrite from now on."""
+    match s:
+        case Bring(copies, ahead, part) if part != "fetch":
+            return frozenset((c.buffer, ahead) for c in copies)
+        case Inner(brings=brings):
+            return frozenset().union(*(overwrites(x) for x in brings))
+        case _:
+            return frozenset()
+
+
+def lands(s: TileStmt) -> frozenset[Tile]:
+    """Tiles whose new values are there after a statement, for the thread that copied them alone."""
+    match s:
+        case Bring(copies, _, part) if part != "fetch" and all(c.how == "plain" for c in copies):
+            return overwrites(s)
+        case Landed(ahead):
+            return frozenset((name, ahead) for name in ("As", "Bs"))
+        case Arrived():
+            return frozenset()  # an mbarrier shows it to all who wait
+        case _:
+            return frozenset()

@@ -1,0 +1,110 @@
+"""The statements of a tile program in order, as :func:`gemmgen.tile.sequence.sequence` gives them.
+
+Inside the loop over tiles of K, ``ahead`` counts tiles from the turn's own: tile t + ahead lies in stage
+(t + ahead) % depth of its buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from gemmgen.tile.program import Copy
+
+
+@dataclass(frozen=True)
+class Clear:
+    """acc = 0."""
+
+
+@dataclass(frozen=True)
+class Bring:
+    """Copy the tiles of A and B that lie ``ahead``. ``part``: through registers at once ("whole"), or only as far as
+    the registers ("fetch") and later on from there ("put"); asynchronous copies are started."""
+
+    copies: tuple[Copy, ...]
+    ahead: int
+    part: Literal["whole", "fetch", "put"] = "whole"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The copies started since the last Commit are one group (of cp.async)."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """Wait until a thread's own copies of the tile ``ahead`` have landed: all groups but the last ``pending``."""
+
+    ahead: int
+    pending: int
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Wait until the tile ``ahead`` is in shared memory, whoever brought it (an mbarrier)."""
+
+    ahead: int
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """All threads of the block meet. ``hazard`` is what would go wrong without it."""
+
+    hazard: str
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A thread fetches its part of one operand at one k into registers, from a buffer or from global memory.
+
+    ``ahead`` 1 is the first k of the next tile.
+    """
+
+    operand: Literal["A", "B"]
+    buffer: str | None
+    ahead: int = 0
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """acc += a x b, the outer product of a thread's fragments."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """``body`` for each of the first ``count`` tiles, before the loop."""
+
+    count: int
+    body: tuple[TileStmt, ...]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The loop over tiles of K."""
+
+    body: tuple[TileStmt, ...]
+
+
+@dataclass(frozen=True)
+class Inner:
+    """for k in 0..BK inside a tile, or in 0..K where nothing is staged (``whole``).
+
+    ``brings`` are spread over the steps. With a ``boundary``, fragments are fetched a step ahead, and it stands before
+    the products of the last step, where it fetches the first fragments of the next tile.
+    """
+
+    body: tuple[TileStmt, ...]
+    whole: bool = False
+    brings: tuple[Bring, ...] = ()
+    boundary: tuple[TileStmt, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finish:
+    """C = alpha * acc + beta * C."""
+
+
+TileStmt: TypeAlias = (
+    Clear | Bring | Commit | Landed | Arrived | Barrier | Fragment | Multiply | Ahead | Steps | Inner | Finish
+)
