@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import random
+import tempfile
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
+import numpy as np
 import pytest
 from host_cuda.harness import HostModule, build, missing
-from host_cuda.problem import Problem, problem
+from host_cuda.problem import F32, Matrix, Problem, Reserved, problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import specs
 
 from gemmgen.cuda.emit import emit_cuda
-from gemmgen.ir.expr import Const, Var, substitute, value_of
+from gemmgen.ir.expr import Const, Expr, substitute, value_of, variables
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.launch import VARIANTS
 from gemmgen.lower import lower
+from gemmgen.sim.run import GlobalArray, run_kernel
 from gemmgen.spec.ladder import LADDER, ladder_path
+from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -58,29 +68,38 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
     return build(texts, tmp_path_factory.mktemp("host"))
 
 
-def grid(ir: KernelIR, m: int, n: int, k: int) -> tuple[int, ...]:
+def grid(ir: KernelIR, m: int, n: int, k: int) -> tuple[int, int, int]:
+    """Blocks along x, y and z."""
     sizes = {"M": Const(m), "N": Const(n), "K": Const(k)}
-    found = []
-    for extent in ir.grid:
-        values = {v: sizes[v.name] for v in _variables(extent)}
-        count = value_of(substitute(extent, values))
-        assert count is not None
-        found.append(count)
-    return tuple(found)
 
+    def count(extent: Expr) -> int:
+        found = value_of(substitute(extent, {v: sizes[v.name] for v in variables(extent)}))
+        assert found is not None
+        return found
 
-def _variables(e: object) -> set[Var]:
-    from gemmgen.ir.expr import Expr, variables
-
-    assert isinstance(e, Expr)
-    return set(variables(e))
+    x, y, z = ir.grid
+    return count(x), count(y), count(z)
 
 
 def run(module: HostModule, name: str, variant: str, p: Problem, *, reverse: bool = False) -> None:
+    """Runs the text and checks the result."""
     ir = kernel(name, variant)
     m, n = p.c.shape
     module.run(f"{name}_{variant}", grid(ir, m, n, p.k), ir.threads, p.arguments(), reverse=reverse)
     p.check()
+
+
+def simulated(name: str, variant: str, p: Problem) -> F32:
+    """What the simulator makes of the same problem, C as it was before, with no fault."""
+    ir = kernel(name, variant)
+    m, n = p.c.shape
+    scalars = {param.name: value for param, value in zip(ir.params, p.arguments(), strict=True)}
+    arrays = {x: GlobalArray(y.buffer.copy(), y.offset) for x, y in (("A", p.a), ("B", p.b), ("C", p.c))}
+    for x in arrays:
+        del scalars[x]
+    result = run_kernel(ir, grid(ir, m, n, p.k), scalars, arrays)
+    assert not result.faults
+    return replace(p.c, buffer=arrays["C"].data).view
 
 
 def tile(name: str) -> tuple[int, int, int]:
@@ -94,6 +113,18 @@ def test_exact(module: HostModule, name: str) -> None:
     for seed, (alpha, beta, pad) in enumerate([(1.0, 0.0, 0), (1.25, 0.0, 4), (-0.5, 2.0, 8)]):
         p = problem(2 * bm, bn, 3 * max(bk, 4), alpha=alpha, beta=beta, pad=pad, seed=seed, order=order)
         run(module, name, "exact", p, reverse=seed % 2 == 1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", EXACT)
+def test_the_text_computes_bit_by_bit_what_the_simulator_does(module: HostModule, name: str, variant: str) -> None:
+    bm, bn, bk = tile(name)
+    order = kernel(name, variant).spec.A.order
+    m, n, k = (bm, bn, 2 * max(bk, 4)) if variant == "exact" else (bm + 4, bn + 4, bk + 4)
+    p = problem(m, n, -(-k // 4) * 4, alpha=1.3, beta=0.7, order=order, seed=7)
+    expected = simulated(name, variant, p)
+    run(module, name, variant, p)
+    assert p.c.view.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("variant", ["guarded", "guarded_unaligned"])
@@ -116,3 +147,59 @@ def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None
     p.a.buffer[...] = float("nan")
     p.b.buffer[...] = float("nan")
     run(module, name, "guarded", p)
+
+
+@pytest.mark.parametrize("tiles", ["64x64x8 / 8x8 float4", "32x128x8 / 8x8", "64x48x8 / 8x8"])
+def test_g01_every_element_of_a_tile_is_loaded_once(module: HostModule, tiles: str) -> None:
+    name = {"64x64x8 / 8x8 float4": "two_loads", "32x128x8 / 8x8": "wide_line", "64x48x8 / 8x8": "odd_passes"}[tiles]
+    m, n, k = tile(name)
+    p = problem(m, n, k)
+    p.a.view[...] = p.b.view[...] = 1.0
+    run(module, name, "exact", p)
+    assert (p.c.view == 8.0).all()
+
+
+G24 = [(4, 8, 64), (3, 3, 431), (35, 79, 19), (33, 32, 32), (100, 100, 100), (1, 1000, 7), (1000, 1, 7), (257, 1, 1)]
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_g24_matrices_smaller_than_the_tile_and_awkward_shapes(module: HostModule, name: str) -> None:
+    for m, n, k in G24:
+        p = problem(m, n, k)
+        p.a.view[...] = 1.0
+        p.b.view[...] = np.arange(1, n + 1, dtype=np.float32)
+        run(module, name, "guarded_unaligned", p)
+        assert (p.c.view == k * np.arange(1, n + 1)).all()
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_g28_offsets_past_2_to_the_31_elements(module: HostModule, name: str) -> None:
+    """Two rows (columns) of each matrix, 2^31 + 4 elements apart, in memory that is only reserved."""
+    order = kernel(name, "guarded").spec.A.order
+    pitch = 2**31 + 4
+    with Reserved(3 * 4 * (pitch + 64)) as memory:
+        whole = memory.floats
+        a, b, c = (Matrix(whole[x * (pitch + 64) :], 0, pitch, (2, 2), order) for x in range(3))
+        a.view[...] = [[1, 2], [3, 4]]
+        b.view[...] = [[5, 6], [7, 8]]
+        p = Problem(a, b, c, np.zeros((2, 2), dtype=np.float32), 1.0, 0.0, 2)
+        ir = kernel(name, "guarded_unaligned")
+        module.run(f"{name}_guarded_unaligned", grid(ir, 2, 2, 2), ir.threads, p.arguments())
+        assert c.view.tolist() == [[19, 22], [43, 50]]
+
+
+@settings(max_examples=3)
+@given(st.lists(specs(max_sums=32), min_size=8, max_size=8), st.integers(0, 2**32 - 1))
+def test_random_specs(chosen: list[Spec], seed: int) -> None:
+    """Eight at a time, since most of the time goes into the host's compiler."""
+    rng = random.Random(seed)
+    kernels = {f"k{i}": lower(spec, VARIANTS["guarded_unaligned"]) for i, spec in enumerate(chosen)}
+    with tempfile.TemporaryDirectory() as folder:
+        module = build([(name, emit_cuda(ir)) for name, ir in kernels.items()], Path(folder))
+        for name, ir in kernels.items():
+            bm, bn, bk = ir.spec.block
+            m, n, k = (max(1, rng.choice([1, tile - 1, tile + 1, 17])) for tile in (bm, bn, bk))
+            orders = (ir.spec.A.order, ir.spec.B.order, ir.spec.C.order)
+            p = problem(m, n, k, alpha=1.5, beta=0.5, pad=rng.randrange(5), offset=1, order=orders, seed=seed)
+            module.run(name, grid(ir, m, n, k), ir.threads, p.arguments(), reverse=rng.random() < 0.5)
+            p.check()

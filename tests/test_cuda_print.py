@@ -10,7 +10,7 @@ from host_cuda.samples import LDA, THREAD, A, C, K, M, N, kernel, tiled
 from gemmgen.cuda.emit import emit_cuda, emit_with_lines
 from gemmgen.cuda.layout import WIDTH, Line, arranged, sanitised
 from gemmgen.cuda.terms import expression, number
-from gemmgen.ir.expr import Const, Var, smaller
+from gemmgen.ir.expr import Const, Var, select, smaller
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
@@ -20,16 +20,22 @@ from gemmgen.ir.nodes import (
     Constant,
     FBin,
     FConst,
+    FExpr,
     Fma,
     For,
     If,
     Let,
+    LetPointer,
     Load,
+    Param,
+    Pinned,
+    Pointer,
     Read,
     Ref,
     Role,
     Roles,
     Scalar,
+    Section,
     Stmt,
     Store,
     Sync,
@@ -80,6 +86,31 @@ def test_names_may_be_declared_twice() -> None:
     ]
 
 
+def test_a_group_in_braces_holds_all_that_its_names_lead_to() -> None:
+    i, row, x = Var("i"), Var("row"), Array("x", "register")
+    tile = Pointer("tile", A, row * LDA)
+    part = (
+        Let(i, THREAD + 1),
+        Let(row, i * 2),
+        LetPointer(tile),
+        Alloc(x),
+        Load(Ref(x), Ref(tile, (Const(1),)), guard=i.lt(M)),
+        Fma(Ref(x), Ref(x), Ref(x)),
+        If(Var("beta", dtype="f32").ne(0), (Store(Ref(C, (Const(1),)), Ref(x)),)),
+    )
+    block = [
+        "{",
+        "    const int i = threadIdx.x + 1;",
+        "    const int row = i * 2;",
+        "    const float* tile = A + row * lda;",
+        "    float x = i < M ? tile[1] : 0.0f;",
+        "    x += x * x;",
+        "    if (beta != 0.0f) C[1] = x;",
+        "}",
+    ]
+    assert body_of(*part, *part, Sync(0, "x")) == [*block, *block, "__syncthreads();  // x"]
+
+
 def test_a_copy_is_one_statement_unless_its_registers_are_used_again() -> None:
     x = Array("x", "register", shape=(Const(4),))
     whole = Ref(x, (Const(0),))
@@ -88,7 +119,7 @@ def test_a_copy_is_one_statement_unless_its_registers_are_used_again() -> None:
     lines = emitted.text.splitlines()
     assert lines[emitted.lines[0] - 1] == "    as_float4(&C[threadIdx.x * 4]) = as_float4(&A[threadIdx.x * 4]);"
     assert emitted.lines[0] == emitted.lines[1]
-    assert len(body_of(*copy, *copy)) == 2
+    assert len(body_of(*copy, *copy)) == len(body_of(*copy, loop(Const(4), *copy))) - 1 == 2
     long = Load(whole, Ref(A, (THREAD * LDA + smaller(THREAD, M - 1),)), 4, THREAD.lt(M))
     emitted = emit_with_lines(kernel((copy[0], long, copy[2])))
     lines = emitted.text.splitlines()
@@ -109,6 +140,25 @@ def test_a_product_of_two_loads_is_one_statement_unless_they_are_used_again() ->
     )
     assert body_of(Alloc(acc, 0.0), *term) == ["float acc = 0.0f;", "acc += A[threadIdx.x] * C[threadIdx.x];"]
     assert len(body_of(*term, Fma(Ref(acc), Ref(x), Ref(acc)))) == 4
+
+
+def test_a_value_loaded_for_one_computation_has_no_name() -> None:
+    old, out = Array("old", "register"), Array("out", "register")
+    load = (Alloc(old), Load(Ref(old), Ref(C, (THREAD,))))
+
+    def blend(*terms: FExpr) -> Compute:
+        e: FExpr = Read(Ref(out))
+        for term in terms:
+            e = FBin("+", e, term)
+        return Compute(Ref(out), e)
+
+    term = FBin("*", Scalar("beta"), Read(Ref(old)))
+    assert body_of(*load, blend(term)) == ["out += beta * C[threadIdx.x];"]
+    assert body_of(*load, blend(term, Read(Ref(old)))) == [
+        "const float old = C[threadIdx.x];",
+        "out = out + beta * old + old;",
+    ]
+    assert len(body_of(*load, blend(term), Store(Ref(C, (Const(0),)), Ref(old)))) == 3
 
 
 def test_unroll_is_printed_as_asked() -> None:
@@ -186,6 +236,18 @@ def test_g28_products_and_minima_are_computed_in_64_bits_where_they_can_pass_32(
 def test_conditions_on_beta_compare_with_a_float() -> None:
     beta = Var("beta", dtype="f32", uniform=True)
     assert body_of(If(beta.ne(0), (Sync(0, "x"),))) == ["if (beta != 0.0f) {", "    __syncthreads();  // x", "}"]
+
+
+def test_branches_that_are_known_are_not_branches() -> None:
+    x = Array("x", "register")
+    loads = [Load(Ref(x), Ref(A, (Const(i),))) for i in range(4)]
+    never, always = If(Const(0), (loads[0],), (loads[1],)), If(Const(1), (loads[2],), (loads[3],), "not printed")
+    emitted = emit_with_lines(kernel((Alloc(x), never, always)))
+    shown = emitted.text.splitlines()
+    assert {number: shown[at - 1].strip() for number, at in emitted.lines.items()} == {1: "x = A[1];", 2: "x = A[2];"}
+    assert "if" not in emitted.text.split("ldc)")[1] and "not printed" not in emitted.text
+    use = (Alloc(x), loads[0], Fma(Ref(x), Ref(x), Ref(x)))
+    assert len(body_of(If(Const(1), use), If(Const(1), use))) == 2 * 4
 
 
 def test_branches_and_roles() -> None:
@@ -280,17 +342,92 @@ def test_lines_of_accesses() -> None:
     lines = emitted.text.splitlines()
     assert sorted(emitted.lines) == list(range(8))
     shown = [lines[emitted.lines[k] - 1].strip() for k in range(8)]
-    assert shown[0] == shown[1] and shown[0].startswith("As[row][col] = k0 + col < K ? tileA[")
+    assert shown[0] == shown[1] and shown[0].startswith("if (col < 4) As[row][col] = k0 + col < K ?")
     assert shown[2] == shown[3] and shown[2].startswith("Bs[row][col] = k0 + row < K ? B[")
     assert shown[4] == shown[5] == "for (int k = 0; k < BK; ++k) acc += As[row][k] * Bs[k][col];"
-    assert shown[6].startswith("const float old = C[")
+    assert shown[6].startswith("out += beta * C[")
     assert shown[7] == "C[(blockIdx.y * 8 + row) * ldc + blockIdx.x * BN + col] = out;"
     assert lines[emitted.lines[7] - 2].strip() == "if (blockIdx.y * 8 + row < M && blockIdx.x * BN + col < N)"
 
 
 def test_a_let_takes_the_type_of_its_variable() -> None:
-    wide = Var("offset", dtype="i64")
-    assert body_of(Let(Var("row"), THREAD // 4, "why"), Let(wide, THREAD * LDA)) == [
+    row, wide = Var("row"), Var("offset", dtype="i64")
+    x = Array("x", "register")
+    load = Load(Ref(x), Ref(A, (row + wide,)))
+    assert body_of(Let(row, THREAD // 4, "why"), Let(wide, THREAD * LDA), load) == [
         "const int row = threadIdx.x / 4;  // why",
         "const size_t offset = threadIdx.x * lda;",
+        "x = A[row + offset];",
+    ]
+
+
+def test_names_that_nothing_uses_are_left_out() -> None:
+    row, twice = Var("row"), Var("twice")
+    assert body_of(Let(row, THREAD // 4), Let(twice, row * 2), LetPointer(Pointer("tileA", A, row * LDA))) == []
+    pointer = Pointer("tileA", A, row * LDA)
+    x = Array("x", "register")
+    use = Load(Ref(x), Ref(pointer, (Const(1),)))
+    assert len(body_of(Let(row, THREAD // 4), Let(twice, row * 2), LetPointer(pointer), use)) == 3
+
+
+def test_pinned_loads_and_fused_multiply_adds_are_said_as_such() -> None:
+    tile = Array("As", "shared", shape=(Const(4), Const(32)), align=16)
+    x, acc = Array("x", "register", shape=(Const(4),)), Array("acc", "register")
+    load = Load(Ref(x, (Const(0),)), Ref(tile, (Const(1), Const(8))), 4, pinned=True)
+    again = Load(Ref(x, (Const(1),)), Ref(A, (THREAD,)), pinned=True)
+    fma = Fma(Ref(acc), Ref(x, (Const(0),)), Ref(x, (Const(1),)), fused=True)
+    text = emit_cuda(kernel((Alloc(x), Alloc(acc, 0.0), load, again, fma), shared=(tile,)))
+    assert "    as_float4(x) = load_shared_float4(&As[1][8]);\n" in text
+    assert "    x[1] = load_global_float(&A[threadIdx.x]);\n" in text
+    assert "    acc = fmaf(x[0], x[1], acc);\n" in text
+    assert 'asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), ' in text
+    assert 'asm volatile("ld.volatile.global.f32 %0, [%1];" : "=f"(v) : "l"(p));' in text
+
+
+def test_selections() -> None:
+    n = Var("n", 0, 1)
+    assert expression(select(n.eq(0), THREAD, THREAD + 1), {}) == "n == 0 ? threadIdx.x : threadIdx.x + 1"
+    assert expression(select(M.lt(N), M * N, 0) + 1, {}) == "(M < N ? (size_t)M * N : 0) + 1"
+
+
+def test_dynamic_shared_memory_holds_other_types_and_larger_alignments() -> None:
+    full = Array("full", "shared", "u64", (Const(3, "STAGES"),), align=8)
+    tile = Array("As", "shared", shape=(Const(128, "BM"), Const(128, "BK")), align=128)
+    body = body_of(shared=(full, tile))
+    assert body[1:] == [
+        "extern __shared__ __align__(128) float dynamicShared[];",
+        "float (*As)[BK] = reinterpret_cast<float (*)[BK]>(dynamicShared);",
+        "unsigned long long* full = reinterpret_cast<unsigned long long*>(dynamicShared + BM * BK);",
+    ]
+
+
+def test_a_tensor_map_is_a_parameter_by_value() -> None:
+    ir = kernel(())
+    text = emit_cuda(replace(ir, params=(*ir.params, Param("mapA", "tensormap"))))
+    assert "struct alignas(128) TensorMap { unsigned long long opaque[16]; };\n" in text
+    assert "const __grid_constant__ TensorMap mapA)\n{" in text
+    assert "TensorMap" not in emit_cuda(ir)
+
+
+def test_a_pinned_block_is_a_loop_that_never_repeats() -> None:
+    acc = Array("acc", "register")
+    body = (Fma(Ref(acc), Ref(acc), Ref(acc)),)
+    assert body_of(Alloc(acc, 0.0), Pinned(Const(1), body)) == [
+        "float acc = 0.0f;",
+        "#pragma unroll 1",
+        "do {",
+        "    acc += acc * acc;",
+        "} while (M == -1 - 1);  // never: M is not negative",
+    ]
+
+
+def test_sections_are_numbered_where_they_stand_in_no_other() -> None:
+    acc = Array("acc", "register")
+    one = (Compute(Ref(acc), FConst(1.0)),)
+    nested = Section("Copy", (Section("A", one), Section("B", one)), "from global memory")
+    assert [line for line in body_of(Section("Place", one), If(THREAD.lt(4), (nested,))) if "//" in line] == [
+        "// 1. Place",
+        "    // 2. Copy: from global memory",
+        "    // A",
+        "    // B",
     ]

@@ -43,6 +43,14 @@ inline unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b);
 inline unsigned int min(unsigned int a, int b) { return min(a, (unsigned int)b); }
 inline size_t min(size_t a, size_t b) { return a < b ? a : b; }
 
+// Helpers that are PTX in the text.
+inline float load_shared_float(const float* p) { return *p; }
+inline float2 load_shared_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
+inline float4 load_shared_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+inline float load_global_float(const float* p) { return *p; }
+inline float2 load_global_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
+inline float4 load_global_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
 namespace host {
 
 constexpr size_t STACK = 64 * 1024;

@@ -24,6 +24,8 @@ FLAGS = [
     *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-sign-compare", "-Wno-unused-parameter"),
 ]
 SIGNATURE = re.compile(r'extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\(([^)]*)\)\s*\{')
+# A helper in PTX, of which cuda_stub.h has a version in C++ under the same name.
+HELPER = re.compile(r"^__device__ .*\)\n\{\n(?:    .*\n)*\}\n", re.MULTILINE)
 CTYPES: dict[str, Any] = {"int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float}
 
 
@@ -98,10 +100,11 @@ def _unit(at: int, name: str, text: str) -> tuple[str, tuple[str, ...]]:
     """C++ of one kernel, in a namespace and a section of its own, with a function that runs it."""
     found = SIGNATURE.search(text)
     assert found, f"no kernel in {name}"
-    kernel, parameters = found.groups()
-    kinds = tuple(p.rsplit(" ", 1)[0].removeprefix("const ") for p in re.split(r",\s*", parameters.strip()))
+    kinds = tuple(p.rsplit(" ", 1)[0].removeprefix("const ") for p in re.split(r",\s*", found.group(2).strip()))
     dynamic = "extern __shared__" in text
-    body = text.replace("extern __shared__", "extern __dynamic_shared__")
+    body = f"{text[: found.start(1)]}kernel_{at}_entry{text[found.end(1) :]}"
+    body = body.replace("extern __shared__", "extern __dynamic_shared__")
+    body = HELPER.sub(_without_ptx, body)
     section = f"shared_{at}"
     storage = f'alignas(16) __attribute__((section("{section}"))) float dynamicShared[57 * 1024];' if dynamic else ""
     return (
@@ -112,10 +115,8 @@ extern "C" {{ extern char __start_{section}[] __attribute__((weak, visibility("h
 extern char __stop_{section}[] __attribute__((weak, visibility("hidden"))); }}
 namespace kernel_{at} {{
 {storage}
-#define {kernel} kernel_{at}_entry
 #line 1 "{name}.cu"
 {body}
-#undef {kernel}
 static void call(void** values) {{ host::call(kernel_{at}_entry, values); }}
 }}
 extern "C" int run_{at}(unsigned int* grid, int threads, void** values, int reverse, char* message, size_t capacity)
@@ -126,6 +127,12 @@ extern "C" int run_{at}(unsigned int* grid, int threads, void** values, int reve
 """,
         kinds,
     )
+
+
+def _without_ptx(helper: re.Match[str]) -> str:
+    """The helper, or as many empty lines."""
+    text = helper.group()
+    return "\n" * text.count("\n") if "asm volatile" in text else text
 
 
 def _compile(source: str, library: Path) -> None:

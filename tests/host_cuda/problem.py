@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,22 @@ def matrix(values: F32, pad: int, offset: int, around: float, order: str) -> Mat
     return made
 
 
+class Reserved:
+    """Address space of ``size`` bytes, of which only what is touched takes memory."""
+
+    def __init__(self, size: int) -> None:
+        no_reserve = 0x4000  # of Linux; in Python's mmap from 3.13 on
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve
+        self.map = mmap.mmap(-1, size, flags=flags)
+        self.floats: F32 = np.frombuffer(self.map, dtype=np.float32)
+
+    def __enter__(self) -> Reserved:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.floats = np.empty(0, dtype=np.float32)
+
+
 @dataclass
 class Problem:
     """C = alpha * A B + beta * C, with A and B surrounded by NaN and C by a canary."""
@@ -95,18 +112,20 @@ def problem(
     pad: int = 0,
     offset: int = 0,
     seed: int = 0,
-    order: str = "row",
+    order: str | tuple[str, str, str] = "row",
 ) -> Problem:
-    """Random operands, laid out as :func:`matrix` says. C starts as NaN where beta is 0."""
+    """Random operands, laid out as :func:`matrix` says. C starts as NaN where beta is 0. ``order`` is that of A, B and
+    C, or of each."""
+    order_a, order_b, order_c = (order,) * 3 if isinstance(order, str) else order
     rng = np.random.default_rng(seed)
     a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n), (m, n)))
     if not beta:
         c[...] = np.nan
     nan = float("nan")
     return Problem(
-        matrix(a, pad, offset, nan, order),
-        matrix(b, pad, offset, nan, order),
-        matrix(c, pad, offset, float(CANARY), order),
+        matrix(a, pad, offset, nan, order_a),
+        matrix(b, pad, offset, nan, order_b),
+        matrix(c, pad, offset, float(CANARY), order_c),
         c.copy(),
         alpha,
         beta,
