@@ -1,0 +1,38 @@
+// coalesced, exact variant: for M, N that are multiples of 32, 32.
+//
+//     kernel coalesced
+//     tile   block  32x32
+//     use    coalescing
+//
+// Rung 1. Consecutive lanes walk along a row of C, so that a warp's loads of B and stores of C are
+// contiguous. The work is that of the naive kernel; only which lane does what has changed.
+// Made by: gemmgen compile specs/coalesced.gemm
+
+constexpr int BM = 32;            // rows of C that a block computes
+constexpr int BN = 32;            // columns of C that a block computes
+constexpr int THREADS = BM * BN;  // threads in a block, one for each element of C
+
+// M: rows of A and C
+// N: columns of B and C
+// K: columns of A, rows of B
+// lda: elements from one row of A to the next
+extern "C" __global__ void __launch_bounds__(THREADS)
+coalesced(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
+          float beta, float* C, size_t ldc)
+{
+    // 1. Placement: what this thread computes
+    const int threadRow = threadIdx.x / BN;
+    const int threadCol = threadIdx.x % BN;                       // consecutive threads walk along a row of C
+    const float* blockA = A + blockIdx.y * BM * lda;              // this block's rows of A
+    const float* blockB = B + blockIdx.x * BN;                    // its columns of B
+    float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
+
+    // 2. Walk along K
+    float acc = 0.0f;  // this thread's element of C
+    for (int k = 0; k < K; ++k) acc += blockA[threadRow * lda + k] * blockB[k * ldb + threadCol];
+
+    // 3. Epilogue: C = alpha * A B + beta * C
+    float out = alpha * acc;
+    if (beta != 0.0f) out += beta * blockC[threadRow * ldc + threadCol];
+    blockC[threadRow * ldc + threadCol] = out;
+}

@@ -1,0 +1,37 @@
+// naive, exact variant: for M, N that are multiples of 32, 32.
+//
+//     kernel naive
+//     tile   block  32x32
+//
+// Rung 0. One thread computes one element of C straight from global memory. Consecutive lanes walk down a
+// column, so that every access to A and C touches 32 different rows.
+// Made by: gemmgen compile specs/naive.gemm
+
+constexpr int BM = 32;            // rows of C that a block computes
+constexpr int BN = 32;            // columns of C that a block computes
+constexpr int THREADS = BM * BN;  // threads in a block, one for each element of C
+
+// M: rows of A and C
+// N: columns of B and C
+// K: columns of A, rows of B
+// lda: elements from one row of A to the next
+extern "C" __global__ void __launch_bounds__(THREADS)
+naive(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
+      float* C, size_t ldc)
+{
+    // 1. Placement: what this thread computes
+    const int threadRow = threadIdx.x % BM;  // consecutive threads walk down a column of C
+    const int threadCol = threadIdx.x / BM;
+    const float* blockA = A + blockIdx.y * BM * lda;              // this block's rows of A
+    const float* blockB = B + blockIdx.x * BN;                    // its columns of B
+    float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
+
+    // 2. Walk along K
+    float acc = 0.0f;  // this thread's element of C
+    for (int k = 0; k < K; ++k) acc += blockA[threadRow * lda + k] * blockB[k * ldb + threadCol];
+
+    // 3. Epilogue: C = alpha * A B + beta * C
+    float out = alpha * acc;
+    if (beta != 0.0f) out += beta * blockC[threadRow * ldc + threadCol];
+    blockC[threadRow * ldc + threadCol] = out;
+}

@@ -1,0 +1,56 @@
+// smem, exact variant: for M, N, K that are multiples of 32, 32, 32.
+//
+//     kernel smem
+//     tile   block  32x32x32
+//     use    coalescing, smem
+//
+// Rung 2. The block copies a tile of A and one of B into shared memory, and every thread reads them from
+// there. Each element fetched from global memory is used by a whole row or column of threads.
+// Made by: gemmgen compile specs/smem.gemm
+
+constexpr int BM = 32;            // rows of C that a block computes
+constexpr int BN = 32;            // columns of C that a block computes
+constexpr int BK = 32;            // step along K: the depth of the tiles in shared memory
+constexpr int THREADS = BM * BN;  // threads in a block, one for each element of C
+
+// M: rows of A and C
+// N: columns of B and C
+// K: columns of A, rows of B
+// lda: elements from one row of A to the next
+extern "C" __global__ void __launch_bounds__(THREADS)
+smem(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
+     float* C, size_t ldc)
+{
+    __shared__ alignas(16) float As[BM][BK];
+    __shared__ alignas(16) float Bs[BK][BN];
+
+    // 1. Placement: what this thread computes
+    const int threadRow = threadIdx.x / BN;
+    const int threadCol = threadIdx.x % BN;                       // consecutive threads walk along a row of C
+    const float* blockA = A + blockIdx.y * BM * lda;              // this block's rows of A
+    const float* blockB = B + blockIdx.x * BN;                    // its columns of B
+    float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
+    const int innerRowA = threadIdx.x / BK;
+    const int innerColA = threadIdx.x % BK;
+    const int innerRowB = threadIdx.x / BN;
+    const int innerColB = threadIdx.x % BN;
+
+    // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
+    float acc = 0.0f;  // this thread's element of C
+    for (int k0 = 0; k0 < K; k0 += BK) {
+        const float* tileA = blockA + k0;
+        const float* tileB = blockB + k0 * ldb;
+        As[innerRowA][innerColA] = tileA[innerRowA * lda + innerColA];
+        Bs[innerRowB][innerColB] = tileB[innerRowB * ldb + innerColB];
+        __syncthreads();  // As, Bs: written by all threads above, read by all below
+
+        #pragma unroll
+        for (int k = 0; k < BK; ++k) acc += As[threadRow][k] * Bs[k][threadCol];
+        __syncthreads();  // As, Bs: read by all threads above, overwritten by the next step
+    }
+
+    // 3. Epilogue: C = alpha * A B + beta * C
+    float out = alpha * acc;
+    if (beta != 0.0f) out += beta * blockC[threadRow * ldc + threadCol];
+    blockC[threadRow * ldc + threadCol] = out;
+}
