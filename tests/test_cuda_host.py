@@ -18,7 +18,7 @@ from strategies import specs
 
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.ir.expr import Const, Expr, substitute, value_of, variables
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.nodes import Call, KernelIR, walk
 from gemmgen.launch import VARIANTS
 from gemmgen.lower import lower
 from gemmgen.sim.run import GlobalArray, run_kernel
@@ -46,6 +46,18 @@ use coalescing, smem, transposeA, float4, warptile""",
 tile warp 32x32
 tile thread 4x2
 use coalescing, smem, float4, warptile(m_iter=2, n_iter=2)""",
+    "two_stages": "tile block 64x64x8\ntile thread 8x4\nuse coalescing, smem, transposeA, float4\nstages 2",
+    "async": "tile block 32x64x8\ntile thread 4x4\nuse coalescing, smem, transposeA, float4, cpasync\nstages 3",
+    "async_spread": """tile block 64x64x16
+tile warp 32x32
+tile thread 8x4
+use coalescing, smem, transposeA, float4, warptile, cpasync, spread, prefetch, snake
+stages 3""",
+    "along_k": """tile block 64x64x16
+tile warp 32x64
+tile thread 8x4
+use coalescing, smem, float4, warptile, prefetch, alongK, smem_swizzle, snake, separators
+stages 2""",
     "dynamic": "tile block 128x128x64\ntile thread 8x8\nuse coalescing, smem, transposeA, float4",
     "columns": """operands A f32 col, B f32 col, C f32 col
 tile block 32x32x8
@@ -118,6 +130,9 @@ def test_exact(module: HostModule, name: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", EXACT)
 def test_the_text_computes_bit_by_bit_what_the_simulator_does(module: HostModule, name: str, variant: str) -> None:
+    unknown = {s.row.name for s in walk(kernel(name, variant).body) if isinstance(s, Call) and s.row.meaning is None}
+    if unknown:
+        pytest.skip(f"the simulator has no meaning for {', '.join(sorted(unknown))}")
     bm, bn, bk = tile(name)
     order = kernel(name, variant).spec.A.order
     m, n, k = (bm, bn, 2 * max(bk, 4)) if variant == "exact" else (bm + 4, bn + 4, bk + 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,16 @@ def run(module: HostModule, name: str, *, reverse: bool = False) -> Problem:
     p = problem(64, 64, 32, alpha=1.5)
     module.run(name, (2, 2), 64, p.arguments(), reverse=reverse)
     return p
+
+
+@pytest.mark.parametrize("waits", ["kept", "left out"])
+def test_an_asynchronous_copy_lands_when_it_is_waited_for(waits: str, tmp_path: Path) -> None:
+    text = emit_cuda(lower(parse(f"{SPEC.strip()}, cpasync\nstages 3\n")))
+    kept = waits == "kept"
+    assert "cp_async_wait1();" in text
+    module = build([("async", text if kept else text.replace("    cp_async_wait1();", "    "))], tmp_path)
+    with nullcontext() if kept else pytest.raises(AssertionError, match="elements are wrong"):
+        run(module, "async").check()
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -272,6 +272,24 @@ def test_a_hardware_operation_brings_its_helper_once() -> None:
     assert text.count("    pause(&As[1][threadIdx.x], 7);") == 2
 
 
+def test_long_calls_and_declarations_are_broken_between_their_parts() -> None:
+    row = Instruction("copy_of_sixteen_bytes", "", None)
+    far = Ref(A, (smaller(THREAD, M - 1) * LDA + smaller(THREAD * 4 + 128, N - 4),))
+    assert body_of(Call(row, (far, far, THREAD.lt(K)))) == [
+        "copy_of_sixteen_bytes(&A[min(threadIdx.x, M - 1) * lda + min(threadIdx.x * 4 + 128, N - 4)],",
+        "    &A[min(threadIdx.x, M - 1) * lda + min(threadIdx.x * 4 + 128, N - 4)],",
+        "    threadIdx.x < K);",
+    ]
+    assert body_of(Call(row, ())) == ["copy_of_sixteen_bytes();"]
+    name = Var("theNumberOfTheRowAndColumn" * 2)
+    x = Array("x", "register")
+    use = Load(Ref(x), Ref(A, (name,)))
+    assert body_of(Let(name, smaller(THREAD * 4 + 128, N - 4) + smaller(THREAD, M - 1)), use)[:2] == [
+        f"const int {name.name} =",
+        "    min(threadIdx.x * 4 + 128, N - 4) + min(threadIdx.x, M - 1);",
+    ]
+
+
 def test_shared_memory_above_48_kb_is_dynamic_and_aligned_tiles_come_first() -> None:
     odd = Array("As", "shared", shape=(Const(3, "BM"), Const(5, "BK")))
     even = Array("Bs", "shared", shape=(Const(128, "BK"), Const(128, "BN")), align=16)
@@ -380,8 +398,8 @@ def test_pinned_loads_and_fused_multiply_adds_are_said_as_such() -> None:
     assert "    as_float4(x) = load_shared_float4(&As[1][8]);\n" in text
     assert "    x[1] = load_global_float(&A[threadIdx.x]);\n" in text
     assert "    acc = fmaf(x[0], x[1], acc);\n" in text
-    assert 'asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), ' in text
-    assert 'asm volatile("ld.volatile.global.f32 %0, [%1];" : "=f"(v) : "l"(p));' in text
+    assert 'asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"\n' in text
+    assert 'asm volatile("ld.volatile.global.f32 %0, [%1];"\n                 : "=f"(v) : "l"(p));\n' in text
 
 
 def test_selections() -> None:

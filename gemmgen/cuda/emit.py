@@ -183,20 +183,21 @@ def _dynamic(ir: KernelIR) -> list[Line]:
     lines = [Line(1, "", need), Line(1, f"extern __shared__ __align__({align}) float dynamicShared[];")]
     offsets: list[str] = []
     for array in sorted(ir.shared, key=lambda a: (-a.align, -gcd(size_bytes(a), 16))):
-        lines.append(Line(1, _part(array, offsets)))
+        code, *tail = _part(array, offsets)
+        lines.append(Line(1, code, tail=tuple(tail)))
         floats = DTYPE_BYTES[array.dtype] // DTYPE_BYTES["f32"]
         offsets.append(" * ".join([*([str(floats)] if floats > 1 else []), *(show(d) for d in array.shape or ())]))
     return lines
 
 
-def _part(array: Array, offsets: list[str]) -> str:
+def _part(array: Array, offsets: list[str]) -> list[str]:
     kind = TYPES[array.dtype]
     start = " + ".join(["dynamicShared", *offsets])
     inner = dimensions((array.shape or ())[1:])
     if inner:
-        return f"{kind} (*{array.name}){inner} = reinterpret_cast<{kind} (*){inner}>({start});"
+        return [f"{kind} (*{array.name}){inner} =", f"reinterpret_cast<{kind} (*){inner}>({start});"]
     cast = start if kind == "float" else f"reinterpret_cast<{kind}*>({start})"
-    return f"{kind}* {array.name} = {cast};"
+    return [f"{kind}* {array.name} =", f"{cast};"]
 
 
 def vector_widths(ir: KernelIR) -> dict[str, int]:

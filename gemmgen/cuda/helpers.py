@@ -73,6 +73,7 @@ def pinned_load(name: str, space: str, width: int) -> str:
 __device__ __forceinline__ {kind} {name}(const float* p)
 {{
     {kind} v;
-    asm volatile("ld.volatile.{space}{suffix}.f32 {registers}, [%{width}];" : {outputs} : {where});
+    asm volatile("ld.volatile.{space}{suffix}.f32 {registers}, [%{width}];"
+                 : {outputs} : {where});
     return v;
 }}"""

@@ -88,7 +88,7 @@ class Printer:
         self.lines.append(Line(depth, code, comment, numbers, tail))
 
     def _name(self, depth: int, name: str, kind: str, text: str, comment: str) -> None:
-        self.lines.append(Line(depth, f"{kind} {name} = {text};", comment, declares=name))
+        self.lines.append(Line(depth, f"{kind} {name} =", comment, tail=(f"{text};",), declares=name))
 
     def _gap(self) -> None:
         """An empty line, unless at the start of a block or after another."""
@@ -169,7 +169,8 @@ class Printer:
             case Compute():
                 self._put(depth, f"{assigned(s, env)};", s.why)
             case Call(row, args, why):
-                self._put(depth, f"{row.name}({', '.join(argument(a, env) for a in args)});", why)
+                code, *tail = called(row.name, [argument(a, env) for a in args])
+                self._put(depth, code, why, tail=tuple(tail))
             case Sync(_, hazard):
                 self._put(depth, "__syncthreads();", hazard)
             case Section():
@@ -329,6 +330,14 @@ def loop_head(s: For, env: Env) -> str:
     step = f"++{name}" if s.step == Const(1) else f"{name} += {expression(s.step, env)}"
     start, stop = expression(s.start, env), expression(s.stop, env)
     return f"for ({INDEX_TYPES[s.var.dtype]} {name} = {start}; {name} < {stop}; {step})"
+
+
+def called(name: str, arguments: list[str]) -> list[str]:
+    """``name(a, b);`` as pieces that may go to lines of their own."""
+    if not arguments:
+        return [f"{name}();"]
+    *first, last = arguments
+    return [f"{name}({first[0]},", *(f"{a}," for a in first[1:]), f"{last});"] if first else [f"{name}({last});"]
 
 
 def argument(a: Ref | Expr | MapRef, env: Env) -> str:

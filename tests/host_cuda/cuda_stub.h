@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@
 // The keyword may not stand between `static` and a type; the attribute may.
 #define alignas(bytes) __attribute__((aligned(bytes)))
 #define __align__(bytes) __attribute__((aligned(bytes)))
+#define __cvta_generic_to_shared(pointer) ((size_t)(pointer))
 #define __syncthreads() host::barrier(__LINE__)
 
 struct __attribute__((aligned(8))) float2 { float x, y; };
@@ -43,23 +45,20 @@ inline unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b);
 inline unsigned int min(unsigned int a, int b) { return min(a, (unsigned int)b); }
 inline size_t min(size_t a, size_t b) { return a < b ? a : b; }
 
-// Helpers that are PTX in the text.
-inline float load_shared_float(const float* p) { return *p; }
-inline float2 load_shared_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
-inline float4 load_shared_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
-inline float load_global_float(const float* p) { return *p; }
-inline float2 load_global_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
-inline float4 load_global_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
-
 namespace host {
 
 constexpr size_t STACK = 64 * 1024;
 enum class State { ready, waiting, done };
 
+// A copy that has been started: it lands when its group is waited for, and not before. No source: zeros.
+struct Copy { float* dst; const float* src; size_t bytes; };
+
 struct Fiber {
     ucontext_t context;
     State state;
     int line;  // of the barrier it waits at
+    std::vector<Copy> started;
+    std::deque<std::vector<Copy>> groups;
 };
 
 static ucontext_t scheduler;
@@ -100,7 +99,31 @@ inline void start(int thread)
     fiber.context.uc_stack.ss_size = STACK;
     fiber.context.uc_link = nullptr;
     fiber.state = State::ready;
+    fiber.started.clear();
+    fiber.groups.clear();
     makecontext(&fiber.context, fiber_main, 0);
+}
+
+inline void start_copy(float* dst, const float* src, size_t bytes)
+{
+    if ((uintptr_t)dst % bytes || (uintptr_t)src % bytes) stop("misaligned asynchronous copy", 0);
+    fibers[current].started.push_back({dst, src, bytes});
+}
+
+inline void commit_copies()
+{
+    Fiber& fiber = fibers[current];
+    fiber.groups.push_back(std::move(fiber.started));
+    fiber.started.clear();
+}
+
+inline void wait_for_copies(size_t pending)
+{
+    for (auto& groups = fibers[current].groups; groups.size() > pending; groups.pop_front())
+        for (const Copy& copy : groups.front()) {
+            if (copy.src) memcpy(copy.dst, copy.src, copy.bytes);
+            else memset(copy.dst, 0, copy.bytes);
+        }
 }
 
 // Every thread up to its next barrier or its end. False after a fault.
@@ -181,6 +204,26 @@ inline void call(void (*kernel)(P...), void** values)
 }
 
 }  // namespace host
+
+// Helpers that are PTX in the text.
+inline float load_shared_float(const float* p) { return *p; }
+inline float2 load_shared_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
+inline float4 load_shared_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+inline float load_global_float(const float* p) { return *p; }
+inline float2 load_global_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
+inline float4 load_global_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+inline void cp_async4(float* dst, const float* src) { host::start_copy(dst, src, 4); }
+inline void cp_async8(float* dst, const float* src) { host::start_copy(dst, src, 8); }
+inline void cp_async16(float* dst, const float* src) { host::start_copy(dst, src, 16); }
+inline void cp_async4_or_zero(float* dst, const float* src, bool some) { cp_async4(dst, some ? src : nullptr); }
+inline void cp_async8_or_zero(float* dst, const float* src, bool some) { cp_async8(dst, some ? src : nullptr); }
+inline void cp_async16_or_zero(float* dst, const float* src, bool some) { cp_async16(dst, some ? src : nullptr); }
+inline void cp_async_commit() { host::commit_copies(); }
+inline void cp_async_wait0() { host::wait_for_copies(0); }
+inline void cp_async_wait1() { host::wait_for_copies(1); }
+inline void cp_async_wait2() { host::wait_for_copies(2); }
+inline void cp_async_wait3() { host::wait_for_copies(3); }
 
 // The run-time part of the checks that the compiler inserts: report and give up the kernel, not the process.
 struct SourceLocation { const char* file; uint32_t line, column; };
