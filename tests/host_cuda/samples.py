@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gemmgen.cuda.emit import emit_cuda
 from gemmgen.ir.expr import Const, Expr, Var, both, smaller
 from gemmgen.ir.nodes import (
     Alloc,
@@ -36,6 +37,7 @@ M, N, K = (Var(name, 0, None, uniform=True) for name in "MNK")
 LDA, LDB, LDC = (Var(name, 0, None, uniform=True, dtype="i64") for name in ("lda", "ldb", "ldc"))
 THREAD = Var("threadIdx.x", 0, 31)
 BLOCK_X, BLOCK_Y = Var("blockIdx.x", uniform=True), Var("blockIdx.y", uniform=True)
+COUNTER = Var("i", 0, 3, uniform=True)
 PARAMS = (
     Param("M", "int"),
     Param("N", "int"),
@@ -142,3 +144,14 @@ def tiled(*, rows: int = 8, guarded: bool = True) -> KernelIR:
         Section("Epilogue", finish),
     )
     return kernel(body, name="tiled", constants=(bm, bn, bk), shared=shared, threads=64)
+
+
+def body_of(*statements: Stmt, **how: object) -> list[str]:
+    """The lines between the kernel's braces, without the outer indentation."""
+    text = emit_cuda(kernel(statements, **how))  # type: ignore[arg-type]
+    inside = text[text.index("ldc)\n{\n") + 7 : text.rindex("}")]
+    return [line[4:] for line in inside.splitlines()]
+
+
+def loop(stop: Const, *body: Stmt, unroll: bool | int | None = True, why: str = "") -> For:
+    return For(COUNTER, Const(0), stop, Const(1), body, unroll, why)
