@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from strategies import specs
 
 from gemmgen.cuda.emit import emit_cuda
-from gemmgen.ir.expr import Const, Expr, substitute, value_of, variables
+from gemmgen.ir.expr import Const, Expr, value_of
+from gemmgen.ir.facts import substitute, variables
 from gemmgen.ir.nodes import Call, KernelIR, walk
 from gemmgen.launch import VARIANTS
 from gemmgen.lower import lower

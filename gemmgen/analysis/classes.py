@@ -14,7 +14,8 @@ from math import gcd, lcm
 from typing import TYPE_CHECKING
 
 from gemmgen.analysis.accesses import Axis
-from gemmgen.ir.expr import Bin, Const, Expr, Var, value_of, variables
+from gemmgen.ir.expr import Bin, Const, Expr, Var, value_of
+from gemmgen.ir.facts import variables
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from gemmgen.analysis.accesses import THREAD, WARP, Access, MultiplyAdd, Site, launch_grid, sites
 from gemmgen.analysis.classes import Classes, classify, evaluate, index_values
 from gemmgen.analysis.merging import merged
-from gemmgen.ir.expr import Const, Expr, value_of, variables
+from gemmgen.ir.expr import Const, Expr, value_of
+from gemmgen.ir.facts import variables
 from gemmgen.ir.nodes import KernelIR, Load, Store
 from gemmgen.isa import memory
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from gemmgen.analysis.accesses import Access, Axis
 from gemmgen.analysis.classes import Growth, classify, evaluate, growth, index_values
-from gemmgen.ir.expr import Var, lift, substitute, variables
+from gemmgen.ir.expr import Var, lift
+from gemmgen.ir.facts import substitute, variables
 from gemmgen.ir.nodes import Load
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmgen.ir.expr import Expr, Var, variables
+from gemmgen.ir.expr import Expr, Var
+from gemmgen.ir.facts import variables
 from gemmgen.ir.nodes import (
     Alloc,
     Call,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isinf, isnan
 
-from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, is_wide, select, show, substitute, value_of
+from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, select, show, value_of
+from gemmgen.ir.facts import is_wide, substitute
 from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
 
 Env = Mapping[Var, Expr]

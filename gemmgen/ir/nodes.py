@@ -2,7 +2,7 @@
 
 It is the single source of the CUDA text, of the simulation and of the counts; none of the three computes
 anything from the spec again. There are few node types, all frozen; code that reads the IR uses ``match`` and
-ends with ``assert_never``.
+ends with ``assert_never``. What they address is in :mod:`gemmgen.ir.memory`, and can be imported from here too.
 """
 
 from __future__ import annotations
@@ -12,61 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from gemmgen.ir.expr import Const, Expr, Var
+from gemmgen.ir.memory import DTYPE_BYTES as DTYPE_BYTES
+from gemmgen.ir.memory import Array as Array
+from gemmgen.ir.memory import Pointer as Pointer
+from gemmgen.ir.memory import Ref as Ref
+from gemmgen.ir.memory import shape_of as shape_of
+from gemmgen.ir.memory import size_bytes as size_bytes
 
 if TYPE_CHECKING:
     from gemmgen.isa.table import Instruction
     from gemmgen.spec.model import Spec
     from gemmgen.tile.variant import Variant
-
-Space = Literal["global", "shared", "register"]
-
-
-# --- What is addressed -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Array:
-    """Memory with a name. Shape () is one scalar register; global arrays have shape None (their size is the caller's).
-
-    ``shape`` counts elements; an ``Expr`` there is a named constant. ``align`` is in bytes.
-    """
-
-    name: str
-    space: Space
-    dtype: str = "f32"
-    shape: tuple[Expr, ...] | None = ()
-    align: int = 4
-    const: bool = False
-
-    @property
-    def operand(self) -> str:
-        """"A", "B" or "C" for the matrices and for the shared or register tiles made from them, else the name."""
-        return self.name[0] if self.name in ("As", "Bs", "Cs") else self.name
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """A named pointer into a global array: ``const float* tileA = A + offset``, offset in elements."""
-
-    name: str
-    base: Array | Pointer
-    offset: Expr
-
-    @property
-    def array(self) -> Array:
-        return self.base if isinstance(self.base, Array) else self.base.array
-
-
-@dataclass(frozen=True)
-class Ref:
-    """One element: ``array[i][j]`` (an index for every dimension), or ``pointer[i]``. Shape () has no index."""
-
-    memory: Array | Pointer
-    index: tuple[Expr, ...] = ()
-
-    @property
-    def array(self) -> Array:
-        return self.memory if isinstance(self.memory, Array) else self.memory.array
 
 
 # --- Floating-point expressions (the epilogue) --------------------------------------------------------------------
@@ -359,26 +315,6 @@ class KernelIR:
         from gemmgen.ir.text import print_kernel
 
         return print_kernel(self)
-
-
-DTYPE_BYTES = {"f32": 4, "u32": 4, "i32": 4, "u64": 8}
-
-
-def shape_of(array: Array) -> tuple[int, ...]:
-    """The shape in numbers; () for a scalar. Raises ValueError for a global array, whose size is the caller's."""
-    from gemmgen.ir.expr import value_of
-
-    if array.shape is None:
-        raise ValueError(f"{array.name} has no static shape")
-    dims = [value_of(d) for d in array.shape]
-    return tuple(d for d in dims if d is not None)
-
-
-def size_bytes(array: Array) -> int:
-    total = DTYPE_BYTES[array.dtype]
-    for d in shape_of(array):
-        total *= d
-    return total
 
 
 def children(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, is_uniform, lift, value_of
+from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, lift, value_of
+from gemmgen.ir.facts import is_uniform
 from gemmgen.ir.nodes import Array, Constant, For, Let, Pointer, Stmt, Sync
 from gemmgen.tile.program import Dim, TileProgram
 
