@@ -103,14 +103,12 @@ def _run(lines: Sequence[Line]) -> Iterable[Printed]:
     if not _takes_comment(lines[0]):
         yield from _single(lines[0])
         return
-    column = max(filter(lambda c: _fits(lines, c), (len(line.whole) for line in lines)))
-    for line in lines:
-        yield Printed(f"{line.whole.ljust(column)}  // {line.comment}", line.accesses)
-
-
-def _fits(lines: Sequence[Line], column: int) -> bool:
-    """Whether all lines that end before a column have room for their comments behind it. True of the shortest."""
-    return all(column + len(line.comment) + 5 <= WIDTH for line in lines if len(line.whole) <= column)
+    wholes = [line.whole for line in lines]
+    ends = [(len(whole), len(whole) + len(line.comment) + 5) for whole, line in zip(wholes, lines, strict=True)]
+    # The last column that leaves room for the comment of every line which ends before it; the shortest's always does.
+    column = max(c for c, _ in ends if all(end + c - width <= WIDTH for width, end in ends if width <= c))
+    for whole, line in zip(wholes, lines, strict=True):
+        yield Printed(f"{whole.ljust(column)}  // {line.comment}", line.accesses)
 
 
 def _single(line: Line) -> Iterable[Printed]:

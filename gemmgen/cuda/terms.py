@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isinf, isnan
 
-from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, select, show, value_of
+from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, select, value_of
 from gemmgen.ir.facts import is_wide, substitute
 from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
+from gemmgen.ir.show import show
 
 Env = Mapping[Var, Expr]
 """Variables of loops that run once and are printed as their body, and what they stand for there."""
