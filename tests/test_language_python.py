@@ -40,7 +40,7 @@ def test_replace_changes_and_checks() -> None:
         ({"name": "int"}, "'int'"),
         ({"name": 3}, "name takes text"),
         ({"thread": (0, 4)}, "TM must be positive"),
-        ({"stages": 2}, "stages '2' is not supported"),
+        ({"stages": 9}, "stages '9' is not supported"),
         ({"A": "f16 row"}, "'f16' is not supported"),
         ({"A": Operand("f32", "diagonal")}, "'diagonal' is not supported"),
         ({"arch": "hopper"}, "'hopper' is not a value of arch"),

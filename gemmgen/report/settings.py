@@ -44,6 +44,8 @@ def form(setting: Setting) -> str:
             return choices(setting.choices) or setting.example or "N"
         case "word":
             return choices(setting.choices) or setting.example or "WORD"
+        case "tune":
+            return "SETTING in {VALUE, ...}"
         case _:
             assert_never(setting.form)
 

@@ -22,6 +22,7 @@ from gemmgen.spec.suggest import (
     threads_for,
     warps_for,
 )
+from gemmgen.spec.tuning import choice_problems
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,11 @@ def _accumulators(s: Subject) -> Iterator[Problem]:
         yield Problem(message, hint, s.span("tile thread", "tile warp"))
 
 
+def _choices_to_tune(s: Subject) -> Iterator[Problem]:
+    if s.good("tune"):
+        yield from choice_problems(s.spec)
+
+
 def _x(sizes: Iterable[int]) -> str:
     return "x".join(str(v) for v in sizes)
 
@@ -275,4 +281,5 @@ RULES: tuple[Callable[[Subject], Iterator[Problem]], ...] = (
     _lanes,
     _threads,
     _accumulators,
+    _choices_to_tune,
 )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from gemmgen.diagnostics import Span
 
-Form = Literal["name", "sizes", "toggles", "operands", "number", "word"]
+Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "tune"]
 
 DTYPES = ("f32",)
 ORDERS = ("row", "col")
@@ -124,6 +124,9 @@ class Spec:
     pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
     min_blocks: int = setting(
         0, "blocks that a multiprocessor must hold, which limits registers; 0: any", line="min_blocks", form="number"
+    )
+    tune: tuple[tuple[str, tuple[Any, ...]], ...] = setting(
+        (), "values of a setting (on and off for a toggle) from which `gemmgen tune` chooses", line="tune", form="tune"
     )
     filename: str = field(default="<spec>", compare=False)
     comment: str = field(default="", compare=False)

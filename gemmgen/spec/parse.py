@@ -14,6 +14,7 @@ from gemmgen.spec.check import Subject, notes, problems
 from gemmgen.spec.lines import Line, Word, normalised, read_lines
 from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean, nearest
+from gemmgen.spec.tuning import read_choice
 
 MAX_TEXT = 64 * 1024  # characters or bytes of a spec; a larger file is not one
 MAX_DIGITS = 9  # of a number; more cannot be meant
@@ -128,7 +129,7 @@ def _read(draft: _Draft, line: Line) -> None:
     if found is None:
         return
     row, skip = found
-    if row.name in draft.spans:
+    if row.name in draft.spans and row.form != "tune":
         first = draft.spans[row.name].line
         hint = "keep one of the two"
         draft.wrong(line.span, f"{row.name} is given twice, on lines {first} and {line.span.line}", hint)
@@ -188,6 +189,7 @@ def _example(row: Setting) -> str:
         "operands": "A f32 row, B f32 row, C f32 row, accumulate f32",
         "number": str(row.default),
         "word": row.example,
+        "tune": "stages in {2, 4}",
     }
     return f"{row.name} {forms[row.form]}"
 
@@ -311,6 +313,23 @@ def _option(draft: _Draft, toggle: Word, known: tuple[str, ...], name: Word, val
             draft.values[name.text] = number
 
 
+def _tune(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    if len(items) > 1:
+        draft.wrong(items[1][0].span, "one tune line chooses for one setting", "write a line for each")
+        return
+    found = read_choice(items[0], draft.wrong)
+    if found is None:
+        return
+    choice, span = found
+    key = f"{row.name} {choice[0]}"
+    if key in draft.spans:
+        where = f"on lines {draft.spans[key].line} and {span.line}"
+        draft.wrong(span, f"{key} is given twice, {where}", "put all values into one set")
+        return
+    draft.spans[key] = span
+    draft.values["tune"] = (*draft.values.get("tune", ()), choice)
+
+
 def _operands(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     for item in items:
         name, words = item[0], item[1:]
@@ -345,6 +364,7 @@ _READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] 
     "operands": _operands,
     "number": _number,
     "word": _word,
+    "tune": _tune,
 }
 
 

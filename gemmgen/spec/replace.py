@@ -11,6 +11,7 @@ from gemmgen.diagnostics import Problem, SpecError, quoted
 from gemmgen.spec.check import Subject, notes, problems
 from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean
+from gemmgen.spec.tuning import settled_choices
 
 _ROWS: dict[str, Setting] = {f: row for row in SETTINGS for f in row.fields}
 _TEXT = ("comment", "filename")
@@ -77,6 +78,8 @@ def _value(name: str, value: Any) -> Any:
             return value if isinstance(value, Operand) else Operand(*_text(value).split())
         case "number":
             return _whole(value)
+        case "tune":
+            return settled_choices(value)
         case _:
             return _text(value)
 
@@ -112,6 +115,8 @@ def _wanted(name: str) -> str:
             return "a type" if name == "accumulate" else "an Operand, or its text, such as 'f32 row'"
         case "number":
             return "a whole number"
+        case "tune":
+            return "pairs of a setting and its values, such as {'stages': (2, 3)}"
         case _:
             return "text"
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Setting, Spec
+from gemmgen.spec.tuning import choice_lines
 
 
 def to_text(spec: Spec, comment: bool = True) -> str:
     """The spec in its canonical text: settings in the table's order, defaults left out. Parses to an equal spec."""
     lines = [f"# {line}".rstrip() for line in spec.comment.split("\n")] if comment and spec.comment else []
-    for row in SETTINGS:
+    for row in (row for row in SETTINGS if row.form != "tune"):
         if (value := "".join(_value(row, spec))) and (row.required or _differs(row, spec)):
             first, _, second = row.name.partition(" ")
             head = f"{first:<6} {second:<6}" if second else f"{first:<6}"
             lines.append(f"{head} {value}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *choice_lines(spec)]) + "\n"
 
 
 def _differs(row: Setting, spec: Spec) -> bool:
