@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+import subprocess
 import sys
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 
 from gemmgen.runtime import baseline, timing
 from gemmgen.runtime import check as checks
+from gemmgen.runtime import cublas as cublas_library
 from gemmgen.runtime.baseline import BaselineError, Cublas
+from gemmgen.runtime.cublas import Direct
 from gemmgen.runtime.memory import DeviceArray
 from gemmgen.runtime.timing import Plan, Timing
 
@@ -98,10 +102,109 @@ def test_g26_the_description_says_what_it_is(cublas: Cublas) -> None:
 
 
 def test_a_missing_baseline_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("nvmath", "cupy"):
-        monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(BaselineError, match=r"gemmgen\[bench\].*nvmath-python: .*CuPy: "):
+    monkeypatch.setitem(sys.modules, "nvmath", None)
+    monkeypatch.setattr(cublas_library, "_places", lambda: iter([("a place", "libnot-there.so.1")]))
+    with pytest.raises(BaselineError, match=r"gemmgen\[bench\].*nvmath-python: .*cuBLAS itself: .*libnot-there"):
         baseline._open()
+
+
+class Noted:
+    """cuBLAS's functions, which note that they were called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def create(self) -> int:
+        return 5
+
+    def get_version(self, handle: int) -> int:
+        return 130102
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.calls.append((name, *arguments))
+
+
+def test_a_workspace_is_set_after_every_change_of_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS forgets it with the stream, and with none of its own a call may allocate, which no capture allows."""
+    memory: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(baseline, "call", lambda *a: (memory.append(a), 1 << 40)[1])
+    functions = Noted()
+    found = baseline._library("a stand-in", functions)
+    assert functions.calls == [("set_math_mode", 5, 0)]
+    functions.calls.clear()
+    for stream in (7, 7, 9):
+        found.sgemm(stream, found.handle, "arguments")
+    size = 32 << 20
+    assert functions.calls == [
+        ("set_stream", 5, 7), ("set_workspace", 5, 1 << 40, size), ("sgemm", 5, "arguments"), ("sgemm", 5, "arguments"),
+        ("set_stream", 5, 9), ("set_workspace", 5, 1 << 40, size), ("sgemm", 5, "arguments"),
+    ]  # fmt: skip
+    found.destroy(5)
+    assert functions.calls[-1] == ("destroy", 5)
+    assert memory == [("cuMemAlloc", size), ("cuMemFree", 1 << 40)]
+
+
+LIBRARY = """
+#include <stddef.h>
+#include <string.h>
+#define OR_ERROR(right) return (right) ? 0 : 7
+static char handle;
+int cublasCreate_v2(void **h) { *h = &handle; return 0; }
+int cublasDestroy_v2(void *h) { OR_ERROR(h == &handle); }
+int cublasGetVersion_v2(void *h, int *v) { *v = 130102; OR_ERROR(h == &handle); }
+int cublasSetMathMode(void *h, int mode) { OR_ERROR(h == &handle && mode == 0); }
+int cublasSetStream_v2(void *h, void *s) { OR_ERROR(h == &handle && s == (void *)(1ull << 40)); }
+int cublasSetWorkspace_v2(void *h, void *p, size_t n)
+{
+    OR_ERROR(h == &handle && p == (void *)(3ull << 40) && n == 1ull << 33);
+}
+const char *cublasGetStatusString(int s) { return s == 7 ? "CUBLAS_STATUS_INVALID_VALUE" : "another"; }
+int cublasSgemm_v2(void *h, int ta, int tb, int m, int n, int k, const float *alpha, const float *A, int lda,
+                   const float *B, int ldb, const float *beta, float *C, int ldc)
+{
+    if (h != &handle || ta || tb || k < 0) return 7;
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            float sum = 0;
+            for (int p = 0; p < k; ++p) sum += A[i + (size_t)p * lda] * B[p + (size_t)j * ldb];
+            C[i + (size_t)j * ldc] = *alpha * sum + *beta * C[i + (size_t)j * ldc];
+        }
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Direct:
+    """The functions of a library with cuBLAS's names, which computes on the host and is strict about its arguments."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("cublas")
+    (folder / "cublas.c").write_text(LIBRARY)
+    made = folder / "libcublas.so.13"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(made), str(folder / "cublas.c")], check=True)
+    return Direct(ctypes.CDLL(str(made)), "a stand-in")
+
+
+def test_the_library_itself_is_called_with_c_types(direct: Direct) -> None:
+    handle = direct.create()
+    assert direct.get_version(handle) == 130102
+    direct.set_math_mode(handle, 0)
+    direct.set_stream(handle, 1 << 40)
+    direct.set_workspace(handle, 3 << 40, 1 << 33)
+    rng = np.random.default_rng(0)
+    a, b, c = (np.asfortranarray(rng.integers(-4, 5, s), np.float32) for s in ((5, 3), (3, 4), (5, 4)))
+    want, factors = 2 * (a @ b) - c, np.array([2, -1], np.float32)
+    at = [int(x.__array_interface__["data"][0]) for x in (factors, a, b, c)]
+    direct.sgemm(handle, 0, 0, 5, 4, 3, at[0], at[1], 5, at[2], 3, at[0] + 4, at[3], 5)
+    assert (c == want).all()
+    direct.destroy(handle)
+
+
+def test_an_error_of_the_library_has_its_name(direct: Direct) -> None:
+    with pytest.raises(RuntimeError, match="cublasSetMathMode: CUBLAS_STATUS_INVALID_VALUE"):
+        direct.set_math_mode(direct.create(), 1)
 
 
 # --- Timing ----------------------------------------------------------------------------------------------------------

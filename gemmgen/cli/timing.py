@@ -68,9 +68,9 @@ def wants_cublas(baseline: Baseline) -> bool:
         case Baseline.none:
             return False
         case Baseline.auto:
-            from importlib.util import find_spec
+            from gemmgen.runtime.cublas import installed
 
-            there = any(find_spec(package) is not None for package in ("nvmath", "cupy"))
+            there = installed()
             if not there:
                 output.say("no comparison with cuBLAS: pip install 'gemmgen[bench]' brings it")
             return there

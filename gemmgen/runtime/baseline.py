@@ -1,4 +1,4 @@
-"""cuBLAS as the baseline: the same product, in float32, by nvmath-python's bindings or CuPy's, whichever is there.
+"""cuBLAS as the baseline: the same product, in float32, through nvmath-python or the library itself.
 
 A baseline that is wrong or fails is worse than none: every fault is a BaselineError, which ends the comparison.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.runtime import memory
-from gemmgen.runtime.driver import on_device, private_stream
+from gemmgen.runtime.driver import call, on_device, private_stream
 
 if TYPE_CHECKING:
     from gemmgen.runtime.device import Device
@@ -22,6 +22,9 @@ _NO_TRANSPOSE = 0  # CUBLAS_OP_N
 _DEFAULT_MATH = 0  # CUBLAS_DEFAULT_MATH: float32 arithmetic, TF32 off
 _LARGEST = (1 << 31) - 1
 
+WORKSPACE_BYTES = 32 << 20
+"""What NVIDIA recommends for sm_90 (cuBLAS documentation, cublasSetWorkspace), and what torch gives it."""
+
 
 class BaselineError(GemmgenError):
     """The baseline is missing, failed, or gave a wrong result: nothing can be compared with it."""
@@ -29,7 +32,7 @@ class BaselineError(GemmgenError):
 
 @dataclass(frozen=True)
 class _Library:
-    """cuBLAS as one of the packages gives it; ``sgemm`` takes cuBLAS's own arguments, after a stream."""
+    """cuBLAS with a handle of its own; ``sgemm`` takes cuBLAS's own arguments, after a stream. May be captured."""
 
     package: str
     handle: int
@@ -41,7 +44,7 @@ class _Library:
 class Cublas:
     """float32 products of row-major matrices by cuBLAS on one GPU. Use from one thread at a time.
 
-    Raises BaselineError where neither package is installed, a call fails, or TF32 turns out to be on.
+    Raises BaselineError where cuBLAS is not installed, a call fails, or TF32 turns out to be on.
     """
 
     name = "cublas"
@@ -54,7 +57,7 @@ class Cublas:
 
     @property
     def description(self) -> str:
-        """Where it comes from: "cuBLAS 13.1.0 through CuPy, TF32 off"."""
+        """Where it comes from: "cuBLAS 13.1.0 through nvmath-python, TF32 off"."""
         v = self._library.version
         return f"cuBLAS {v // 10000}.{v // 100 % 100}.{v % 100} through {self._library.package}, TF32 off"
 
@@ -77,7 +80,7 @@ class Cublas:
                 stream, self._library.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k,
                 at, B.address, ldb, A.address, lda, at + 4, C.address, ldc,
             )  # fmt: skip
-        except Exception as e:  # each package has an error type of its own
+        except Exception as e:  # nvmath-python has an error type of its own
             raise BaselineError(f"cuBLAS failed at {m}x{n}x{k}: {e}") from e
 
     def close(self) -> None:
@@ -113,38 +116,82 @@ def _leading(x: DeviceArray) -> int:
 
 
 def _open() -> _Library:
-    """cuBLAS through the first package that gives it. Raises BaselineError with what hinders each."""
+    """cuBLAS through nvmath-python, else the library itself. Raises BaselineError with what hinders each."""
     reasons = []
-    for package, attempt in (("nvmath-python", _nvmath), ("CuPy", _cupy)):
+    for package, attempt in (("nvmath-python", _nvmath), ("cuBLAS itself", _direct)):
         try:
             return attempt()
         except Exception as e:  # missing, or there without a working library: of many types
             reasons.append(f"{package}: {(str(e).strip().splitlines() or [type(e).__name__])[0]}")
-    raise BaselineError(f"cuBLAS needs nvmath-python or CuPy; pip install 'gemmgen[bench]' ({'; '.join(reasons)})")
+    raise BaselineError(
+        f"cuBLAS needs nvmath-python, or the library as CUDA, torch or CuPy bring it; "
+        f"pip install 'gemmgen[bench]' ({'; '.join(reasons)})"
+    )
+
+
+class _Workspace:
+    """Memory of a handle's own. With it, cuBLAS allocates nothing in a call, which a capture in a graph needs.
+
+    cuBLAS forgets it at every change of stream, so that the two are set together.
+    """
+
+    def __init__(self, set_stream: Callable[[int, int], None], set_workspace: Callable[[int, int, int], None]) -> None:
+        self._set_stream, self._set_workspace = set_stream, set_workspace
+        self._stream: int | None = None
+        self._address = 0
+
+    def use(self, handle: int, stream: int) -> None:
+        if stream == self._stream:
+            return
+        if not self._address:
+            self._address = int(call("cuMemAlloc", WORKSPACE_BYTES))
+        self._set_stream(handle, stream)
+        self._set_workspace(handle, self._address, WORKSPACE_BYTES)
+        self._stream = stream
+
+    def free(self) -> None:
+        if self._address:
+            call("cuMemFree", self._address)
+            self._address, self._stream = 0, None
+
+
+def _library(package: str, functions: _Functions) -> _Library:
+    """A handle of its own, in float32 arithmetic, with a workspace."""
+    handle = functions.create()
+    functions.set_math_mode(handle, _DEFAULT_MATH)
+    workspace = _Workspace(functions.set_stream, functions.set_workspace)
+
+    def sgemm(stream: int, handle: int, *arguments: Any) -> None:
+        workspace.use(handle, stream)
+        functions.sgemm(handle, *arguments)
+
+    def destroy(handle: int) -> None:
+        functions.destroy(handle)
+        workspace.free()
+
+    return _Library(package, handle, functions.get_version(handle), sgemm, destroy)
+
+
+class _Functions(Protocol):
+    """The functions of cuBLAS that are used; each raises where cuBLAS reports an error."""
+
+    def create(self) -> int: ...
+    def destroy(self, handle: int, /) -> None: ...
+    def get_version(self, handle: int, /) -> int: ...
+    def set_math_mode(self, handle: int, mode: int, /) -> None: ...
+    def set_stream(self, handle: int, stream: int, /) -> None: ...
+    def set_workspace(self, handle: int, address: int, size: int, /) -> None: ...
+    def sgemm(self, handle: int, /, *arguments: int) -> None: ...
 
 
 def _nvmath() -> _Library:
     from nvmath.bindings import cublas
 
-    handle = cublas.create()
-    cublas.set_math_mode(handle, _DEFAULT_MATH)
-
-    def sgemm(stream: int, handle: int, *arguments: Any) -> None:
-        cublas.set_stream(handle, stream)
-        cublas.sgemm(handle, *arguments)
-
-    return _Library("nvmath-python", handle, cublas.get_version(handle), sgemm, cublas.destroy)
+    return _library("nvmath-python", cublas)
 
 
-def _cupy() -> _Library:
-    import cupy
-    from cupy.cuda import cublas  # loads the library where it lies
+def _direct() -> _Library:
+    from gemmgen.runtime.cublas import Direct
 
-    handle = cublas.create()
-    cublas.setMathMode(handle, _DEFAULT_MATH)
-
-    def sgemm(stream: int, handle: int, *arguments: Any) -> None:
-        with cupy.cuda.ExternalStream(stream):  # its bindings take CuPy's current stream
-            cublas.sgemm(handle, *arguments)
-
-    return _Library("CuPy", handle, cublas.getVersion(handle), sgemm, cublas.destroy)
+    found = Direct.find()
+    return _library(found.package, found)

@@ -12,7 +12,7 @@ from gemmgen.diagnostics import ArgumentError, GemmgenError, SpecError
 ALL = "coalescing, smem, transposeA, float4"
 
 
-def text(block: str, thread: str, use: str, name: str = "case") -> str:
+def text(block: str, thread: str, use: str, name: str = "field") -> str:
     return f"kernel {name}\ntile block {block}\ntile thread {thread}\nuse {use}\n"
 
 
@@ -144,7 +144,7 @@ SETS = ["", "coalescing", "smem", "coalescing, smem", "smem, transposeA", ALL]
 @pytest.mark.parametrize(("block", "thread"), [("32x32x8", "4x4"), ("128x128x8", "8x8")])
 def test_g24_matrices_smaller_than_the_tile(block: str, thread: str, use: str) -> None:
     t = torch()
-    made = kernel_of(text(block, thread, use) if use else f"kernel case\ntile block {block}\ntile thread {thread}\n")
+    made = kernel_of(text(block, thread, use) if use else f"kernel field\ntile block {block}\ntile thread {thread}\n")
     for m, n, k in (
         (4, 8, 64), (3, 3, 431), (35, 79, 19), (33, 32, 32), (100, 100, 100), (256, 128, 256), (1, 1000, 7),
         (1000, 1, 7), (257, 1, 1),
