@@ -170,11 +170,15 @@ class MapRef:
 
 @dataclass(frozen=True)
 class Call:
-    """A hardware operation: a row of ``isa`` applied to memory references, expressions and tensor maps."""
+    """A hardware operation: a row of ``isa`` applied to memory references, expressions and tensor maps.
+
+    ``origin`` is the spec line that asked for it.
+    """
 
     row: Instruction
     args: tuple[Ref | Expr | MapRef, ...]
     why: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,10 @@ class Roles:
 Stmt: TypeAlias = (
     Let | LetPointer | Alloc | For | If | Load | Store | Fma | Compute | Call | Sync | Section | Pinned | Roles
 )
+
+
+ORDERING = frozenset({"commit", "wait", "init", "fence", "arrive", "acquire"})
+"""Effects of instructions that do nothing but put accesses in order."""
 
 
 # --- The kernel ---------------------------------------------------------------------------------------------------
@@ -302,9 +310,18 @@ class KernelIR:
         """The barriers, in program order."""
         return [s for s in walk(self.body) if isinstance(s, Sync)]
 
-    def without(self, sync: Sync) -> KernelIR:
-        """The same kernel with one barrier left out (to show that it is needed)."""
-        return replace(self, body=edit(self.body, lambda s: () if isinstance(s, Sync) and s.id == sync.id else (s,)))
+    def waits(self) -> list[Call]:
+        """The other synchronisation, in program order: commits, waits, arrivals, fences, barriers being set up."""
+        return [s for s in walk(self.body) if isinstance(s, Call) and not ORDERING.isdisjoint(s.row.effects)]
+
+    def without(self, sync: Sync | Call) -> KernelIR:
+        """The same kernel with one of its ``syncs()`` or ``waits()`` left out (to show that it is needed)."""
+
+        def keep(s: Stmt) -> tuple[Stmt, ...]:
+            same = s is sync if isinstance(sync, Call) else isinstance(s, Sync) and s.id == sync.id
+            return () if same else (s,)
+
+        return replace(self, body=edit(self.body, keep))
 
     @property
     def shared_bytes(self) -> int:

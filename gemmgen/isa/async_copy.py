@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from gemmgen.isa.table import Instruction
+from gemmgen.isa import async_meaning as meaning
+from gemmgen.isa.table import Instruction, Moved
 
 _ADDRESS = """// The address of shared memory as instructions want it: 32 bits.
 __device__ __forceinline__ unsigned int shared_address(const void* p)
@@ -28,7 +29,15 @@ __device__ __forceinline__ void cp_async{nbytes}(float* dst, const float* src)
                  :: "r"(shared_address(dst)), "l"(src) : "memory");
 }}
 """
-    return Instruction(f"cp_async{nbytes}", helper, effects=("async write",), arch=80, needs=(_ADDRESS,))
+    return Instruction(
+        f"cp_async{nbytes}",
+        helper,
+        meaning.copy(nbytes // 4),
+        effects=("async write",),
+        arch=80,
+        needs=(_ADDRESS,),
+        moves=(Moved(1, "load", nbytes // 4), Moved(0, "store", nbytes // 4)),
+    )
 
 
 @cache
@@ -42,7 +51,15 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero(float* dst, const float
                  :: "r"(shared_address(dst)), "l"(src), "r"(some ? {nbytes} : 0) : "memory");
 }}
 """
-    return Instruction(f"cp_async{nbytes}_or_zero", helper, effects=("async write",), arch=80, needs=(_ADDRESS,))
+    return Instruction(
+        f"cp_async{nbytes}_or_zero",
+        helper,
+        meaning.copy(nbytes // 4),
+        effects=("async write",),
+        arch=80,
+        needs=(_ADDRESS,),
+        moves=(Moved(1, "load", nbytes // 4, guard=2), Moved(0, "store", nbytes // 4)),
+    )
 
 
 CP_ASYNC_COMMIT = Instruction(
@@ -53,6 +70,7 @@ __device__ __forceinline__ void cp_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 """,
+    meaning=meaning.commit,
     effects=("commit",),
     arch=80,
 )
@@ -70,6 +88,7 @@ __device__ __forceinline__ void cp_async_wait{pending}()
     asm volatile("cp.async.wait_group {pending};" ::: "memory");
 }}
 """,
+        meaning=meaning.wait_group(pending),
         effects=("wait",),
         arch=80,
     )
@@ -83,6 +102,7 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier)
     asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(shared_address(barrier)) : "memory");
 }
 """,
+    meaning=meaning.initialise,
     effects=("init",),
     arch=90,
     needs=(_ADDRESS,),
@@ -97,6 +117,7 @@ __device__ __forceinline__ void mbarrier_fence()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 """,
+    meaning=meaning.fence,
     effects=("fence",),
     arch=90,
 )
@@ -110,6 +131,7 @@ __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int
                  :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 """,
+    meaning=meaning.expect,
     effects=("arrive",),
     arch=90,
     needs=(_ADDRESS,),
@@ -128,6 +150,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
         "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 """,
+    meaning=meaning.wait,
     effects=("acquire",),
     arch=90,
     needs=(_ADDRESS,),
@@ -144,7 +167,9 @@ __device__ __forceinline__ void tma_load(float* dst, const TensorMap* map, int x
                  :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier)) : "memory");
 }
 """,
+    meaning=meaning.load_box,
     effects=("async write", "complete"),
     arch=90,
     needs=(_ADDRESS,),
+    moves=(Moved(1, "load", corner=(2, 3)),),
 )

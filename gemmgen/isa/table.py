@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Moved:
+    """An access to memory that an instruction makes through its argument of this number.
+
+    A lane moves ``width`` elements, and only where the argument ``guard`` (a condition) holds. Of a tensor map's
+    argument one box is moved, which is no access of lanes: ``corner`` are the arguments that say where it begins, along
+    the matrix's contiguous dimension and across it.
+    """
+
+    argument: int
+    op: Literal["load", "store"]
+    width: int = 1
+    guard: int | None = None
+    corner: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -14,7 +30,7 @@ class Instruction:
     ``helper`` is the CUDA text of a small named function (printed once, before the kernel); a Call prints as
     ``name(arguments)``. ``meaning`` runs it on NumPy arrays of lanes. ``effects`` says what it reads, writes,
     acquires and releases; ``arch`` is the minimum architecture (80, 90); ``needs`` are texts that must stand before its
-    helper, each printed once.
+    helper, each printed once. ``moves`` are its accesses to memory, as the hardware counts them.
     """
 
     name: str
@@ -23,3 +39,4 @@ class Instruction:
     effects: tuple[str, ...] = ()
     arch: int = 50
     needs: tuple[str, ...] = ()
+    moves: tuple[Moved, ...] = ()

@@ -54,7 +54,7 @@ class Engine:
             x, y = start[p.contiguous(c.operand)], start[p.strided(c.operand)]
             lead = () if stage is None else (stage,)
             tile = Ref(self.shared[c.buffer], (*lead, Const(0), Const(0)))
-            out.append(Call(TMA_LOAD, (tile, MapRef(m.name), x, y, barrier)))
+            out.append(Call(TMA_LOAD, (tile, MapRef(m.name), x, y, barrier), origin="use tma"))
         return out
 
     def wait(self, stage: Expr | None, parity: Expr) -> list[Stmt]:

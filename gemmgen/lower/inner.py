@@ -70,12 +70,14 @@ def _step(w: Walk, t: Inner, k: Expr, j: Expr, last: Expr) -> list[Stmt]:
         fetched = [x for f in t.body if isinstance(f, Fragment) for x in _fragment(w, f, k, j)]
         return [*brings, *fetched, *w.f.multiply(j, Const(0))]
     edge = w.all(x for x in t.boundary if not isinstance(x, Fragment))
+    # A step's copies are started ahead of the edge, where the group that they are of is closed.
+    out += brings
     known = value_of(last)
     if known is None:
         out.append(If(last, tuple(edge), why="before the last step: on to the next tile"))
     elif known:
         out += edge
-    return [*out, *_prefetching(w, t, k, j, last, brings)]
+    return [*out, *_prefetching(w, t, k, j, last)]
 
 
 def _fragment(w: Walk, f: Fragment, k: Expr, j: Expr) -> list[Stmt]:
@@ -87,7 +89,7 @@ def _fragment(w: Walk, f: Fragment, k: Expr, j: Expr) -> list[Stmt]:
     return body
 
 
-def _prefetching(w: Walk, t: Inner, k: Expr, j: Expr, last: Expr, brings: list[Stmt]) -> list[Stmt]:
+def _prefetching(w: Walk, t: Inner, k: Expr, j: Expr, last: Expr) -> list[Stmt]:
     """Fetch for the next step, then multiply for this one."""
     out: list[Stmt] = []
     following = _named(out, "k1", select(last, 0, k + 1), "the step that is fetched now")
@@ -97,7 +99,7 @@ def _prefetching(w: Walk, t: Inner, k: Expr, j: Expr, last: Expr, brings: list[S
     run = value_of(w.f.run) or 1
     sources = {f.operand: w.source(f.operand, f.buffer) for f in t.body if isinstance(f, Fragment)}
     sources = {x: type(source)(source.memory, stage) for x, source in sources.items()}
-    body: list[Stmt] = list(brings)
+    body: list[Stmt] = []
     for operand, source in sources.items():
         if operand == "B" or run == 1:
             body += w.f.fetch(operand, source, following, (j + 1) % 2)

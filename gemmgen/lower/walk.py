@@ -84,9 +84,9 @@ class Walk:
             case Bring():
                 return self.bring(t)
             case Commit():
-                return [Call(CP_ASYNC_COMMIT, ())]
+                return [Call(CP_ASYNC_COMMIT, (), origin="use cpasync")]
             case Landed(_, pending):
-                return [Call(cp_async_wait(pending), ())]
+                return [Call(cp_async_wait(pending), (), origin="use cpasync")]
             case Arrived(ahead):
                 return self.arrived(ahead)
             case Ahead(count, body):

@@ -2,8 +2,8 @@
 
 ``row.meaning(lanes, *arguments)`` is called once for all active lanes of a batch. ``lanes`` is a :class:`Lanes`; each
 argument of the Call arrives as a :class:`RegisterArgument` (a reference to registers), :class:`MemoryArgument` (to
-global or shared memory), :class:`MapArgument` (a tensor map), or a function that gives an index expression's value in
-every lane. A meaning that blocks is a generator: it yields :class:`Wait` objects and goes on when they are ready. What
+global or shared memory), :class:`MapArgument` (a tensor map), or :class:`IndexArgument` (an index expression's value in
+every lane). A meaning that blocks is a generator: it yields :class:`Wait` objects and goes on when they are ready. What
 an instruction keeps (a barrier's phase, groups of copies in flight) lives in ``lanes.state``, which is empty at the
 start of every batch.
 
@@ -15,21 +15,26 @@ Asynchronous writes: ``MemoryArgument.store_async`` puts words in flight, where 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import isgeneratorfunction
 
 import numpy as np
 
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import Array, Call, MapRef, Pointer, Ref, TensorMap
+from gemmgen.isa.table import Moved
 from gemmgen.sim.access import Element, Place, element, place
 from gemmgen.sim.clock import Clock
-from gemmgen.sim.count import Op, Site
+from gemmgen.sim.count import Cost, Op, Site
+from gemmgen.sim.faults import FaultKind
 from gemmgen.sim.index import Scope, form_of
-from gemmgen.sim.lanes import Active, Batch, Floats, Ints
+from gemmgen.sim.lanes import NOBODY, Active, Batch, Bools, Floats, Ints, Truth, narrow
 from gemmgen.sim.machine import Machine
-from gemmgen.sim.memory import Memory
-from gemmgen.sim.shadow import Touch
+from gemmgen.sim.memory import WORD, Memory
+from gemmgen.sim.shadow import Touch, touched
+
+ENGINE_ALIGN = 16
+"""Bytes to which a matrix and its rows must be aligned for the TMA engine (CUDA driver API, cuTensorMapEncodeTiled)."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,10 @@ class Flight:
     words: Ints
     lanes: Ints
 
+    def part(self, which: Bools) -> Flight:
+        """The words of some of the lanes, [n]."""
+        return self if which.all() else Flight(self.buffer, self.words[:, which], self.lanes[which])
+
 
 @dataclass(frozen=True)
 class Lanes:
@@ -70,6 +79,19 @@ class Lanes:
     @property
     def state(self) -> dict[Hashable, object]:
         return self.machine.state
+
+    @property
+    def on(self) -> Ints:
+        """The numbers of the active lanes."""
+        return np.arange(self.batch.lanes) if self.active is None else np.flatnonzero(self.active.array)
+
+    def wait(self, ready: Callable[[], bool], what: str) -> Wait:
+        """What a meaning yields until ``ready()``."""
+        return Wait(ready, what)
+
+    def fault(self, kind: FaultKind, buffer: str, lane: int, index: tuple[int, ...], other: str) -> None:
+        """Record a fault, once for each kind and buffer."""
+        self.machine.fault(kind, ("call", buffer), buffer, lane, index, None, other)
 
     def land(self, flight: Flight, engine: int | None = None) -> None:
         """The words have arrived: as if their own threads had written them now, or ``engine``."""
@@ -103,6 +125,32 @@ class RegisterArgument:
 
 
 @dataclass(frozen=True)
+class IndexArgument:
+    """An index expression: ``argument()`` is its value in every lane, ``truth()`` where it is not 0."""
+
+    value: Callable[[], Ints]
+    truth: Callable[[], Truth]
+
+    def __call__(self) -> Ints:
+        return self.value()
+
+
+@dataclass
+class Sites:
+    """The accesses that an instruction makes through one argument; ``origin`` is the setting that shaped them."""
+
+    origin: str = ""
+    known: dict[tuple[str, Op, int], Site] = field(default_factory=dict)
+
+    def site(self, m: Machine, op: Op, array: Array, width: int, space: str | None = None) -> Site:
+        """The access of this kind, made when it is first asked for."""
+        key = space or array.space, op, width
+        if key not in self.known:
+            self.known[key] = m.site(op, array, width, self.origin, space)
+        return self.known[key]
+
+
+@dataclass(frozen=True)
 class MemoryArgument:
     """A place in global or shared memory; every access through it is checked and counted."""
 
@@ -110,13 +158,22 @@ class MemoryArgument:
     array: Array
     place: Place
     active: Active
-    sites: dict[tuple[Op, int], Site]
+    sites: Sites
 
-    def load(self, width: int = 1) -> Floats:
-        """Values [width, lanes]; lanes that are not active hold anything."""
+    @property
+    def memory(self) -> Memory:
+        return self.place.memory
+
+    def first(self) -> Ints:
+        """The element that is named, counted through the array, in every lane."""
+        return self.place.part().array + self.place.offset()
+
+    def load(self, width: int = 1, where: Truth = True) -> Floats:
+        """Values [width, lanes]; zeros in active lanes outside ``where``; other lanes hold anything."""
         out = np.zeros((width, self.machine.batch.lanes), np.float32)
-        p = self.place
-        p.memory.read(self._site("load", width), p.part(), p.offset(), self.active, self.active, out)
+        p, reading = self.place, narrow(self.active, where)
+        if reading is not NOBODY:
+            p.memory.read(self._site("load", width), p.part(), p.offset(), reading, self.active, out)
         return out
 
     def store(self, values: Floats) -> None:
@@ -128,21 +185,60 @@ class MemoryArgument:
         """Begin to write ``values`` [width, lanes] to shared memory; the words are in flight until they land."""
         p, site = self.place, self._site("store", len(values))
         shadow = self.machine.shared_shadow(self.array.name)
+        good = p.memory.allowed(site, p.part(), p.offset(), self.active)
+        if good is not None and good.count == 0:
+            return Flight(self.array.name, np.zeros((len(values), 0), np.int64), np.zeros(0, np.int64))
         # The values are put in place at once, past the shadow, and the shadow is told that they are in flight.
         p.memory.shadow = None
         try:
-            p.memory.write(site, p.part(), p.offset(), self.active, values)
+            p.memory.write(site, p.part(), p.offset(), good, values)
         finally:
             p.memory.shadow = shadow
-        touch = Touch(site, p.part(), p.offset(), self.active)
-        lanes = np.arange(self.machine.batch.lanes) if self.active is None else np.flatnonzero(self.active.array)
-        return Flight(self.array.name, shadow.launch(touch, engine), lanes)
+        words, lanes = touched(Touch(site, p.part(), p.offset(), good), self.machine.batch, p.memory.block_words)
+        shadow.launch(site, words, lanes, engine)
+        return Flight(self.array.name, words, lanes)
 
-    def _site(self, op: Op, width: int) -> Site:
-        found = self.sites.get((op, width))
-        if found is None:
-            found = self.sites[op, width] = self.machine.site(op, self.array, width, "")
-        return found
+    def store_box(self, values: Floats, at: Ints, lanes: Ints, engine: int, align: int) -> Flight | None:
+        """Begin to write ``values`` [elements, n] at elements ``at`` of this array, for n lanes; they are in flight
+        until they land. The element that is named must be at a multiple of ``align`` bytes. None where it cannot be."""
+        m, memory, site = self.machine, self.memory, self._site("store", 1, "engine")
+        first = self.first()[lanes]
+        apart = first * WORD % align != 0 if memory.align >= align else np.ones(len(lanes), np.bool_)
+        if apart.any():
+            lane, word = int(lanes[apart][0]), int(first[apart][0])
+            m.report("misaligned", site, lane, word, f"a box needs a multiple of {align} bytes")
+        outside = ((at < 0) | (at >= memory.size)).any(axis=0)
+        if outside.any():
+            last = int(at[:, outside].max())
+            m.report("out-of-bounds", site, int(lanes[outside][0]), last, f"a box ends past the {memory.size} elements")
+        if apart.any() or outside.any():
+            return None
+        words = at + m.batch.block[lanes] * memory.block_words
+        memory.flat[words] = values
+        m.shared_shadow(self.array.name).launch(site, words, lanes, engine)
+        return Flight(self.array.name, words, lanes)
+
+    def enter(self) -> tuple[Ints, Ints]:
+        """Write a barrier's own words, uncounted: the lanes that do, and the number of the barrier in each."""
+        t, lanes = self._touch()
+        if lanes.size:
+            self.machine.shared_shadow(self.array.name).write(t)
+        return lanes, self.first()[lanes]
+
+    def touch(self) -> tuple[Ints, Ints]:
+        """Use a barrier, which must be set up before: the lanes that do, and the number of the barrier in each."""
+        t, lanes = self._touch()
+        if lanes.size:
+            self.machine.shared_shadow(self.array.name).check(t)
+        return lanes, self.first()[lanes]
+
+    def _touch(self) -> tuple[Touch, Ints]:
+        p, site = self.place, self._site("store", 1, "engine")
+        good = p.memory.allowed(site, p.part(), p.offset(), self.active)
+        return Touch(site, p.part(), p.offset(), good), Lanes(self.machine, good).on
+
+    def _site(self, op: Op, width: int, space: str | None = None) -> Site:
+        return self.sites.site(self.machine, op, self.array, width, space)
 
 
 @dataclass(frozen=True)
@@ -151,6 +247,7 @@ class MapArgument:
 
     map: TensorMap
     memory: Memory
+    site: Site
 
     def read(self, along: Ints, across: Ints) -> Floats:
         """The operand's elements at these places, whatever the shape of the two; zero outside, as the engine gives."""
@@ -161,8 +258,22 @@ class MapArgument:
         found: Floats = np.where(inside, m.flat[np.where(inside, across * m.row + along, 0)], np.float32(0.0))
         return found
 
+    def check(self) -> str:
+        """What keeps the engine from addressing the operand's rows; empty where nothing does."""
+        m = self.memory
+        if m.phase * WORD % ENGINE_ALIGN or m.align < ENGINE_ALIGN:
+            return f"{m.name} must be aligned to {ENGINE_ALIGN} bytes"
+        return f"{m.name}'s rows must be whole {ENGINE_ALIGN} bytes apart" if m.row * WORD % ENGINE_ALIGN else ""
 
-Argument = RegisterArgument | MemoryArgument | MapArgument | Callable[[], Ints]
+    def count(self, x: Ints, y: Ints) -> None:
+        """Boxes with these corners, [n], of which only what lies in the matrix is fetched."""
+        m, (along, across) = self.memory, self.map.box
+        rows = -(-m.size // m.row) if m.row else 0
+        columns, lines = np.clip(m.used - x, 0, along), np.clip(rows - y, 0, across)
+        self.site.add(Cost(requests=len(x), bytes_used=WORD * int((columns * lines).sum())))
+
+
+Argument = RegisterArgument | MemoryArgument | MapArgument | IndexArgument
 
 
 def call(m: Machine, s: Call, scope: Scope) -> Step:
@@ -170,7 +281,10 @@ def call(m: Machine, s: Call, scope: Scope) -> Step:
     meaning = s.row.meaning
     if meaning is None:
         raise ValueError(f"{s.row.name} has no meaning that the simulator could run")
-    makers = [_argument(m, a, scope, (s, i)) for i, a in enumerate(s.args)]
+    sites = [Sites(s.origin) for _ in s.args]
+    for move in s.row.moves:
+        _enter_move(m, s.args[move.argument], move, sites[move.argument])
+    makers = [_argument(m, a, scope, (s, i), sites[i]) for i, a in enumerate(s.args)]
 
     def run(active: Active) -> Generator[Wait, None, None] | None:
         found = meaning(Lanes(m, active), *(make(active) for make in makers))
@@ -184,13 +298,30 @@ def blocks(s: Call) -> bool:
     return isgeneratorfunction(s.row.meaning)
 
 
-def _argument(m: Machine, a: Ref | Expr | MapRef, scope: Scope, key: object) -> Callable[[Active], Argument]:
+def _enter_move(m: Machine, argument: Ref | Expr | MapRef, move: Moved, sites: Sites) -> None:
+    """The accesses of an instruction, in the order in which its row lists them."""
+    match argument:
+        case Ref():
+            sites.site(m, move.op, argument.array, move.width)
+        case MapRef(name):
+            tensor_map = next(t for t in m.ir.tensor_maps if t.name == name)
+            operand = Array(tensor_map.operand, "global", shape=None)
+            sites.site(m, move.op, operand, tensor_map.box[0] * tensor_map.box[1], "tma")
+        case _:
+            raise ValueError("an index expression moves nothing")
+
+
+def _argument(
+    m: Machine, a: Ref | Expr | MapRef, scope: Scope, key: object, sites: Sites
+) -> Callable[[Active], Argument]:
     if isinstance(a, MapRef):
         tensor_map = next(t for t in m.ir.tensor_maps if t.name == a.name)
-        through = MapArgument(tensor_map, m.memories[tensor_map.operand])
+        _enter_move(m, a, Moved(0, "load"), sites)
+        (site,) = sites.known.values()
+        through = MapArgument(tensor_map, m.memories[tensor_map.operand], site)
         return lambda active: through
     if isinstance(a, Expr):
-        value = m.values.array(form_of(a, scope))
+        value = IndexArgument(m.values.array(form_of(a, scope)), m.values.truth(a, scope))
         return lambda active: value
     if a.array.space == "register":
         where = element(m, a, scope, key)
@@ -198,5 +329,4 @@ def _argument(m: Machine, a: Ref | Expr | MapRef, scope: Scope, key: object) -> 
     array, at = a.array, place(m, a, scope)
     if not isinstance(a.memory, Pointer) and array.space == "global" and not array.const:
         m.written(array.name)
-    sites: dict[tuple[Op, int], Site] = {}
     return lambda active: MemoryArgument(m, array, at, active, sites)

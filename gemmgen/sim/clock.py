@@ -60,6 +60,13 @@ class Clock:
         self.now += 1
         return token
 
+    def release_engine(self, number: int) -> Stamps:
+        """What an asynchronous engine of each block has done until now, [blocks, actors]; for :meth:`acquire`."""
+        token = np.zeros((self.batch.blocks, self.actors), np.int32)
+        token[:, self.batch.warps_per_block + number] = self.now
+        self.now += 1
+        return token
+
     def acquire(self, active: Active, token: Stamps) -> None:
         """The active warps learn what was released."""
         known, warps = self._table(), self._warps(active)

@@ -26,7 +26,11 @@ class Cost(NamedTuple):
 
 @dataclass
 class Site:
-    """One access of the program to global or shared memory, and what it has cost so far."""
+    """One access of the program, and what it has cost so far.
+
+    ``space`` is "global" or "shared"; "tma" for boxes that the TMA engine fetches, whose requests and bytes the
+    hardware's counters of global loads do not see; "engine" for what is not counted.
+    """
 
     number: int
     op: Op
@@ -91,7 +95,7 @@ def _shared(site: Site, batch: Batch, part: Part, offset: int, active: Active) -
 
 def counters(sites: Iterable[Site], fma: int) -> dict[str, Any]:
     """The counters as ``Simulation.counters`` has them."""
-    sites = list(sites)
+    sites = [s for s in sites if s.space != "engine"]
 
     def total(space: str, op: str, *names: str) -> dict[str, int]:
         of = [s for s in sites if s.space == space and s.op == op]
@@ -108,6 +112,7 @@ def counters(sites: Iterable[Site], fma: int) -> dict[str, Any]:
 
 
 def _access(s: Site) -> dict[str, Any]:
+    moved = {"bytes": s.bytes_used} if s.space == "tma" else {}
     return {
         "operand": s.operand,
         "op": s.op,
@@ -118,6 +123,7 @@ def _access(s: Site) -> dict[str, Any]:
         "requests": s.requests,
         "sectors": s.sectors,
         "wavefronts": s.wavefronts,
+        **moved,
     }
 
 
@@ -132,8 +138,8 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     accesses = list(a["accesses"])
     if len(accesses) == len(b["accesses"]):
-        keys = ("requests", "sectors", "wavefronts")
-        accesses = [x | {k: x[k] + y[k] for k in keys} for x, y in zip(accesses, b["accesses"], strict=True)]
+        keys = ("requests", "sectors", "wavefronts", "bytes")
+        accesses = [x | {k: x[k] + y[k] for k in keys if k in x} for x, y in zip(accesses, b["accesses"], strict=True)]
     else:  # launches of different variants: list both
         accesses += b["accesses"]
     return {

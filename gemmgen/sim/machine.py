@@ -88,9 +88,10 @@ class Machine:
             found = self.registers[array] = Register(array.name, shape_of(array))
         return found
 
-    def site(self, op: Op, array: Array, width: int, origin: str) -> Site:
-        """A new access of the program."""
-        made = Site(len(self.sites), op, array.space, array.operand, array.name, width, self.line(origin))
+    def site(self, op: Op, array: Array, width: int, origin: str, space: str | None = None) -> Site:
+        """A new access of the program. ``space`` is the array's unless given: "tma" counts apart, "engine" not."""
+        space = array.space if space is None else space
+        made = Site(len(self.sites), op, space, array.operand, array.name, width, self.line(origin))
         self.sites.append(made)
         return made
 

@@ -64,7 +64,7 @@ class Memory:
         """Read ``site.width`` words a lane into ``out`` [width, lanes]. Lanes of ``wanted`` that are not ``active``, or
         whose address is not allowed, get zeros; other lanes' values are arbitrary."""
         assert self.batch is not None
-        good = self._allowed(site, part, offset, active)
+        good = self.allowed(site, part, offset, active)
         if good is NOBODY or (good is not None and good.count == 0):
             out[...] = 0.0
             return
@@ -83,7 +83,7 @@ class Memory:
     def write(self, site: Site, part: Part, offset: int, active: Active, values: Floats) -> None:
         """Write ``values`` [width, lanes] of the active lanes; a lane whose address is not allowed writes nothing."""
         assert self.batch is not None
-        good = self._allowed(site, part, offset, active)
+        good = self.allowed(site, part, offset, active)
         if good is NOBODY or (good is not None and good.count == 0):
             return
         index = part.index(site.width, self.batch.block, self.block_words)
@@ -101,7 +101,7 @@ class Memory:
     def _phase_of(self, site: Site) -> int:
         return self.phase if site.space == "global" else 0
 
-    def _allowed(self, site: Site, part: Part, offset: int, active: Active) -> Active:
+    def allowed(self, site: Site, part: Part, offset: int, active: Active) -> Active:
         """The lanes whose access stays inside and is aligned; the others are reported. A misaligned access goes on."""
         if active is not None and active.count == 0:
             return NOBODY

@@ -84,8 +84,8 @@ class SharedShadow:
     def write(self, t: Touch) -> None:
         """Check a write against what was written and read, and enter it."""
         words, lanes = touched(t, self.batch, self.block_words)
-        self._check_written(t, words, lanes)
-        self._check_readers(t, words, lanes)
+        self._check_written(t.site, words, lanes)
+        self._check_readers(t.site, words, lanes)
         self.stamp[words] = self.clock.now
         self._enter_writer(t, words, lanes)
         self.last_write = max(self.last_write, self.clock.now)
@@ -96,18 +96,21 @@ class SharedShadow:
         if not self.complete:
             self.complete = bool(self.stamp.all())
 
-    def launch(self, t: Touch, engine: int) -> Ints:
-        """An asynchronous engine starts writing the words of an access; they are no one's to touch until
-        :meth:`land`. Returns the words."""
-        words, lanes = touched(t, self.batch, self.block_words)
-        self._check_written(t, words, lanes)
-        self._check_readers(t, words, lanes)
+    def check(self, t: Touch) -> None:
+        """Check an access that orders itself with others of its kind, only against what was written."""
+        if not (self.complete and self.last_write <= self.clock.floor):
+            self._check_read(t)
+
+    def launch(self, site: Site, words: Ints, lanes: Ints, engine: int) -> None:
+        """An asynchronous engine starts writing words [width, n] for n lanes; they are no one's to touch until
+        :meth:`land`."""
+        self._check_written(site, words, lanes)
+        self._check_readers(site, words, lanes)
         self.stamp[words] = IN_FLIGHT
         self.writer[words] = self.clock.engine(engine)
-        self.site[words] = t.site.number
+        self.site[words] = site.number
         self.last_write = IN_FLIGHT
         self.in_flight += words.size
-        return words
 
     def land(self, words: Ints, writers: Threads | int) -> None:
         """Words in flight have arrived; from now they count as written by these threads (or by an engine)."""
@@ -122,9 +125,9 @@ class SharedShadow:
         if missing.any():
             lane, word = _first(missing, words, lanes)
             self.report("uninitialized", t.site, lane, word, "nothing wrote it")
-        self._check_written(t, words, lanes)
+        self._check_written(t.site, words, lanes)
 
-    def _check_written(self, t: Touch, words: Ints, lanes: Ints) -> None:
+    def _check_written(self, site: Site, words: Ints, lanes: Ints) -> None:
         if self.last_write <= self.clock.floor:
             return
         stamps, writers = self.stamp[words], self.writer[words]
@@ -134,13 +137,13 @@ class SharedShadow:
         flying = late & (stamps == IN_FLIGHT)
         if flying.any():
             lane, word = _first(flying, words, lanes)
-            self.report("async", t.site, lane, word, f"the asynchronous copy{self._line(word)} has not been waited for")
+            self.report("async", site, lane, word, f"the asynchronous copy{self._line(word)} has not been waited for")
         late &= ~flying
         if late.any():
             lane, word = _first(late, words, lanes)
-            self.report("race", t.site, lane, word, self._wrote(word))
+            self.report("race", site, lane, word, self._wrote(word))
 
-    def _check_readers(self, t: Touch, words: Ints, lanes: Ints) -> None:
+    def _check_readers(self, site: Site, words: Ints, lanes: Ints) -> None:
         if self._noted or self._readers is not None:
             self._enter()
         if self._readers is None:
@@ -149,7 +152,7 @@ class SharedShadow:
         if found is not None:
             lane, word, reader = found
             who = "several threads read" if reader == SEVERAL else f"thread {reader} reads"
-            self.report("race", t.site, lane, word, f"{who} it, with no barrier between")
+            self.report("race", site, lane, word, f"{who} it, with no barrier between")
 
     def _enter_writer(self, t: Touch, words: Ints, lanes: Ints) -> None:
         """Enter the writing threads; two lanes of one access that write the same word race."""
