@@ -6,12 +6,12 @@ loops: :mod:`gemmgen.analysis.classes` can then say which of them cost the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 from gemmgen.diagnostics import GemmgenError
-from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, value_of
+from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, smaller, value_of
 from gemmgen.ir.nodes import (
     DTYPE_BYTES,
     Alloc,
@@ -25,6 +25,7 @@ from gemmgen.ir.nodes import (
     Let,
     LetPointer,
     Load,
+    MapRef,
     Pinned,
     Pointer,
     Ref,
@@ -33,11 +34,14 @@ from gemmgen.ir.nodes import (
     Stmt,
     Store,
     Sync,
+    TensorMap,
     shape_of,
 )
 
 THREAD = "threadIdx.x"
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+DIMS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
+"""Rows and columns of each matrix."""
 WARP = 32
 
 
@@ -61,15 +65,16 @@ class Site:
 
 @dataclass(frozen=True)
 class Access(Site):
-    """A load or store of global or shared memory; ``address`` is in elements of ``array``."""
+    """A load or store of global or shared memory, ``width`` elements a lane; ``address`` is in elements of ``array``.
 
-    statement: Load | Store
+    An instruction that moves memory to memory is a load and a store.
+    """
+
+    statement: Load | Store | Call
+    op: Literal["load", "store"]
     array: Array
     address: Expr
-
-    @property
-    def op(self) -> Literal["load", "store"]:
-        return "load" if isinstance(self.statement, Load) else "store"
+    width: int
 
     @property
     def element_bytes(self) -> int:
@@ -77,7 +82,16 @@ class Access(Site):
 
     @property
     def lane_bytes(self) -> int:
-        return self.element_bytes * self.statement.width
+        return self.element_bytes * self.width
+
+
+@dataclass(frozen=True)
+class BoxLoad(Site):
+    """A box that the TMA engine fetches for each thread that gets here. ``nbytes``: of it, what lies in the matrix."""
+
+    statement: Call
+    map: TensorMap
+    nbytes: Expr
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,9 @@ class MultiplyAdd(Site):
     statement: Fma
 
 
+Place: TypeAlias = Access | BoxLoad | MultiplyAdd
+
+
 @dataclass(frozen=True)
 class _Scope:
     """What names mean here: index expressions by name, pointers as array and offset."""
@@ -94,10 +111,12 @@ class _Scope:
     names: Mapping[str, Expr]
     active: Expr = TRUE
     axes: tuple[Axis, ...] = ()
+    boxes: Mapping[str, TensorMap] = field(default_factory=dict)
+    orders: Mapping[str, str] = field(default_factory=dict)
     pointers: Mapping[str, tuple[Array, Expr]] = field(default_factory=dict)
 
 
-def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]) -> Iterator[Access | MultiplyAdd]:
+def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]) -> Iterator[Place]:
     """The accesses and multiply-adds of a kernel launched on ``grid`` blocks (x, y, z) with these scalar arguments
     (M, N, K, lda, ldb, ldc, and beta where a condition reads it)."""
     axes = tuple(Axis(Var(name, 0, count - 1, uniform=True), count) for name, count in zip(GRID, grid, strict=True))
@@ -105,7 +124,8 @@ def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]
     names[THREAD] = Var(THREAD, 0, ir.threads - 1)
     # A condition on a floating-point scalar only asks whether it is zero.
     names |= {name: Const(v if isinstance(v, int) else int(v != 0)) for name, v in scalars.items()}
-    yield from _body(ir.body, _Scope(names, axes=axes))
+    orders = {name: getattr(ir.spec, name).order for name in DIMS}
+    yield from _body(ir.body, _Scope(names, axes=axes, boxes={m.name: m for m in ir.tensor_maps}, orders=orders))
 
 
 def launch_grid(ir: KernelIR, scalars: Mapping[str, float]) -> tuple[int, int, int]:
@@ -116,7 +136,7 @@ def launch_grid(ir: KernelIR, scalars: Mapping[str, float]) -> tuple[int, int, i
     return x, y, z
 
 
-def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Access | MultiplyAdd, None, _Scope]:
+def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Place, None, _Scope]:
     """The sites of a body, and the scope at its end: a section has none of its own."""
     for s in body:
         match s:
@@ -141,8 +161,8 @@ def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Access | MultiplyA
                     yield _access(s, ref, scope)
             case Fma():
                 yield MultiplyAdd(scope.active, scope.axes, s)
-            case Call(row):
-                raise GemmgenError(f"{row.name}: what this instruction moves is not counted")
+            case Call():
+                yield from _moved(s, scope)
             case Alloc() | Compute() | Sync():
                 pass
             case _:
@@ -188,9 +208,37 @@ def _loop(s: For, scope: _Scope) -> _Scope:
 
 
 def _access(s: Load | Store, ref: Ref, scope: _Scope) -> Access:
-    array, offset = ref.array, _offset(ref, scope)
     guarded = scope if s.guard is None else _where(s.guard, scope)
-    return Access(guarded.active, scope.axes, s, array, offset)
+    op: Literal["load", "store"] = "load" if isinstance(s, Load) else "store"
+    return Access(guarded.active, scope.axes, s, op, ref.array, _offset(ref, scope), s.width)
+
+
+def _moved(s: Call, scope: _Scope) -> Iterator[Place]:
+    """The accesses of an instruction, as its row lists them."""
+    for move in s.row.moves:
+        guarded = scope
+        if move.guard is not None:
+            condition = s.args[move.guard]
+            assert isinstance(condition, Expr)
+            guarded = _where(condition, scope)
+        match s.args[move.argument]:
+            case Ref() as ref:
+                yield Access(guarded.active, scope.axes, s, move.op, ref.array, _offset(ref, scope), move.width)
+            case MapRef(name):
+                assert move.corner is not None
+                corner = [s.args[i] for i in move.corner]
+                at = [_resolve(e, scope.names) for e in corner if isinstance(e, Expr)]
+                yield BoxLoad(guarded.active, scope.axes, s, scope.boxes[name], _inside(scope, scope.boxes[name], at))
+            case _:
+                raise GemmgenError(f"{s.row.name}: an index expression moves nothing")
+
+
+def _inside(scope: _Scope, box: TensorMap, corner: Sequence[Expr]) -> Expr:
+    """Bytes of a box, from ``corner`` (along, across) on, that lie in its matrix."""
+    sizes = [scope.names[x] for x in DIMS[box.operand]]
+    extents = sizes[::-1] if scope.orders[box.operand] == "row" else sizes
+    along, across = (smaller(Const(b), e - c) for b, e, c in zip(box.box, extents, corner, strict=True))
+    return along * across * DTYPE_BYTES["f32"]
 
 
 def _offset(ref: Ref, scope: _Scope) -> Expr:

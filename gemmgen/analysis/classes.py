@@ -222,7 +222,12 @@ def growth(e: Expr, v: Var, outcomes: Outcomes) -> Growth | None:
             period = lcm(x.period, y.period)
             other = y.step * (period // y.period)
             return Growth(period, x.step * (period // x.period) + (other if op == "+" else -other))
+        case Bin("<" | "==" | "!=") as node:
+            return None if _decided(node, outcomes) is None else Growth(1, 0)
         case Bin("*", a, b):
+            for condition, chosen in ((a, b), (b, a)):
+                if (holds := _decided(condition, outcomes)) is not None:
+                    return growth(chosen, v, outcomes) if holds else Growth(1, 0)
             inner, factor = (a, b) if _mentions(a, v) else (b, a)
             return _scaled(growth(inner, v, outcomes), None if _mentions(factor, v) else factor)
         case Bin("/" | "%" | "&" | "^" as op, a, b) if not _mentions(b, v):
@@ -231,6 +236,15 @@ def growth(e: Expr, v: Var, outcomes: Outcomes) -> Growth | None:
             return _bitwise("^", growth(b, v, outcomes), a)
         case _:
             return None
+
+
+def _decided(e: Expr, outcomes: Outcomes) -> bool | None:
+    """Whether a comparison holds, where it comes out alike for all lanes; None where it does not, or is none."""
+    if not isinstance(e, Bin) or e.op not in ("<", "==", "!=") or e not in outcomes:
+        return None
+    sign = outcomes[e]
+    holds = sign < 0 if e.op == "<" else (sign == 0) == (e.op == "==")
+    return bool(holds.flat[0]) if holds.size and bool((holds == holds.flat[0]).all()) else None
 
 
 def _min_growth(a: Growth | None, b: Growth | None, outcome: Ints | None) -> Growth | None:

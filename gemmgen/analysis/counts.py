@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
-from gemmgen.analysis.accesses import THREAD, WARP, Access, MultiplyAdd, Site, launch_grid, sites
+from gemmgen.analysis.accesses import THREAD, WARP, Access, BoxLoad, MultiplyAdd, Site, launch_grid, sites
 from gemmgen.analysis.classes import Classes, classify, evaluate, index_values
 from gemmgen.analysis.merging import merged
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.facts import variables
-from gemmgen.ir.nodes import KernelIR, Load, Store
+from gemmgen.ir.nodes import Call, KernelIR, Load, Store
 from gemmgen.isa import memory
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
+ALL_DIFFERENT = 1 << 62
+"""Unit in which no two values are alike unless they are equal."""
 ROWS_AT_ONCE = 1 << 15
 """Warps whose addresses are held in memory at the same time."""
 
@@ -56,12 +58,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class AccessCost:
-    """One load or store of the program, and what all its executions cost."""
+    """One load or store of the program, and what all its executions cost.
 
-    statement: Load | Store
+    Space "tma" is for boxes that the TMA engine fetches: ``requests`` counts boxes and ``bytes_used`` what is fetched.
+    They pass by the units whose counts the other spaces are.
+    """
+
+    statement: Load | Store | Call
     operand: str
     op: Literal["load", "store"]
-    space: Literal["global", "shared"]
+    space: Literal["global", "shared", "tma"]
     width: int
     cost: Cost
 
@@ -86,13 +92,14 @@ class Counts:
         return Counts(tuple(merged.values()), self.fma + other.fma)
 
 
-def _by_occurrence(accesses: Sequence[AccessCost]) -> dict[tuple[Load | Store, int], AccessCost]:
+def _by_occurrence(accesses: Sequence[AccessCost]) -> dict[tuple[Load | Store | Call, str, int], AccessCost]:
     """Accesses by statement; equal statements are told apart by their order."""
-    seen: Counter[Load | Store] = Counter()
-    out: dict[tuple[Load | Store, int], AccessCost] = {}
+    seen: Counter[tuple[Load | Store | Call, str]] = Counter()
+    out: dict[tuple[Load | Store | Call, str, int], AccessCost] = {}
     for a in accesses:
-        out[a.statement, seen[a.statement]] = a
-        seen[a.statement] += 1
+        key = a.statement, a.space
+        out[*key, seen[key]] = a
+        seen[key] += 1
     return out
 
 
@@ -113,10 +120,15 @@ def count(
     accesses: list[AccessCost] = []
     fma = 0
     for site in sites(ir, everything, blocks):
-        if isinstance(site, MultiplyAdd):
-            fma += _times(site, lanes)
-        else:
-            accesses.append(_cost_of(site, lanes, (bases or {}).get(site.array.name, 0)))
+        match site:
+            case MultiplyAdd():
+                fma += _times(site, lanes)
+            case BoxLoad():
+                accesses.append(_cost_of_boxes(site, lanes))
+            case Access():
+                accesses.append(_cost_of(site, lanes, (bases or {}).get(site.array.name, 0)))
+            case _:
+                assert_never(site)
     return Counts(tuple(accesses), fma)
 
 
@@ -152,7 +164,23 @@ def _cost_of(access: Access, lanes: Lanes, base: int) -> AccessCost:
         joined = merged(access, lanes[0])
         found = cost.wavefronts if joined is None else _total(joined, lanes, base).wavefronts
         cost = replace(cost, merged_wavefronts=min(cost.wavefronts, found))
-    return AccessCost(access.statement, access.array.operand, access.op, space, access.statement.width, cost)
+    return AccessCost(access.statement, access.array.operand, access.op, space, access.width, cost)
+
+
+def _cost_of_boxes(site: BoxLoad, lanes: Lanes) -> AccessCost:
+    """Boxes are few, and equal but at the edges: how many, and the bytes of all together."""
+    import numpy as np
+
+    classes, rest = _relevant(site, [site.nbytes, site.active], lanes, ALL_DIFFERENT)
+    nbytes = 0
+    for values, weights in _pieces(classes, lanes):
+        shape = (*weights.shape, *lanes[1].shape)
+        on = np.broadcast_to(evaluate(site.active, values) != 0, shape) & lanes[1]
+        each = np.where(on, np.broadcast_to(evaluate(site.nbytes, values), shape), 0)
+        nbytes += int((each.sum(axis=(-1, -2)) * weights).sum())
+    along, across = site.map.box
+    cost = Cost(_times(site, lanes), bytes_used=nbytes * rest)
+    return AccessCost(site.statement, site.map.operand, "load", "tma", along * across, cost)
 
 
 def _total(access: Access, lanes: Lanes, base: int) -> Cost:
@@ -207,7 +235,7 @@ def _piece(access: Access, values: dict[str, Ints], weights: Ints, lanes: Lanes,
     some: Ints = np.asarray(active.any(axis=1), dtype=np.int64)
     requests = total(some)
     on: Ints = active.sum(axis=1, dtype=np.int64)
-    elements = total(on) * access.statement.width
+    elements = total(on) * access.width
     if access.array.space == "global":
         place = address * access.element_bytes + base
         size = access.lane_bytes

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def merged(access: Access, lanes: Mapping[str, Ints]) -> Access | None:
     """The access as wider loads, or None where it stays as it is. ``lanes`` are the thread numbers."""
-    if not isinstance(access.statement, Load) or access.statement.width != 1 or access.element_bytes != 4:
+    if not isinstance(access.statement, Load) or access.width != 1 or access.element_bytes != 4:
         return None
     for axis in reversed(access.axes):
         if not axis.unrolled or growth(access.address, axis.index, {}) != Growth(1, 1):
@@ -44,7 +44,7 @@ def _joined(access: Access, axis: Axis, width: int) -> Access:
     index = Var(axis.index.name, 0, axis.count // width - 1, uniform=True)
     address = substitute(access.address, {axis.index: lift(index) * width})
     axes = tuple(Axis(index, axis.count // width, True) if a == axis else a for a in access.axes)
-    return replace(access, statement=replace(access.statement, width=width), address=address, axes=axes)
+    return replace(access, width=width, address=address, axes=axes)
 
 
 def _aligned(access: Access, width: int, lanes: Mapping[str, Ints]) -> bool:

@@ -40,7 +40,7 @@ def emit_cuda(ir: KernelIR) -> str:
 def emit_with_lines(ir: KernelIR) -> Emitted:
     """The CUDA C++ of a kernel, and where in it each access is.
 
-    The k-th Load or Store in ``walk(ir.body)`` whose memory is global or shared has number k, from 0.
+    They are numbered from 0 in the order of ``walk(ir.body)``, as many a statement as ``accesses`` says.
     """
     body, names = used(_body(ir))
     printed = [*_header(ir), Printed(""), *_constants(ir, names), *helpers(ir), *_signature(ir), *arranged(body)]

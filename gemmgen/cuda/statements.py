@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -44,6 +44,7 @@ from gemmgen.ir.nodes import (
     Stmt,
     Store,
     Sync,
+    accesses,
     walk,
 )
 
@@ -51,11 +52,6 @@ from gemmgen.ir.nodes import (
 def memory_of(s: Load | Store) -> Array:
     """The array that an access goes to or comes from, as against the registers on its other side."""
     return (s.src if isinstance(s, Load) else s.dst).array
-
-
-def is_access(s: Stmt) -> bool:
-    """Whether the statement is numbered: a load or store of global or shared memory."""
-    return isinstance(s, Load | Store) and memory_of(s).space != "register"
 
 
 @dataclass
@@ -81,11 +77,14 @@ class Printer:
     # --- Lines -----------------------------------------------------------------------------------------------------
 
     def _put(self, depth: int, code: str, comment: str = "", s: Stmt | None = None, tail: tuple[str, ...] = ()) -> None:
-        numbers: tuple[int, ...] = ()
-        if s is not None and is_access(s):
-            numbers = (self.accesses,)
-            self.accesses += 1
+        numbers = self._numbers(() if s is None else (s,))
         self.lines.append(Line(depth, code, comment, numbers, tail))
+
+    def _numbers(self, statements: Iterable[Stmt]) -> tuple[int, ...]:
+        """The next numbers, one for each access of the statements."""
+        first = self.accesses
+        self.accesses += sum(accesses(s) for s in statements)
+        return tuple(range(first, self.accesses))
 
     def _name(self, depth: int, name: str, kind: str, text: str, comment: str) -> None:
         self.lines.append(Line(depth, f"{kind} {name} =", comment, tail=(f"{text};",), declares=name))
@@ -135,9 +134,7 @@ class Printer:
 
     def _joined(self, line: Line, statements: tuple[Stmt, ...], depth: int) -> int:
         """Puts one line that stands for several statements."""
-        found = [s for s in statements if is_access(s)]
-        numbers = tuple(range(self.accesses, self.accesses + len(found)))
-        self.accesses += len(found)
+        numbers = self._numbers(statements)
         why = " ".join(s.why for s in statements if isinstance(s, Alloc | Load | Store | Fma | Compute) and s.why)
         self.lines.append(Line(depth, line.code, why, numbers, line.tail))
         return len(statements)
@@ -170,7 +167,7 @@ class Printer:
                 self._put(depth, f"{assigned(s, env)};", s.why)
             case Call(row, args, why):
                 code, *tail = called(row.name, [argument(a, env) for a in args])
-                self._put(depth, code, why, tail=tuple(tail))
+                self._put(depth, code, why, s, tuple(tail))
             case Sync(_, hazard):
                 self._put(depth, "__syncthreads();", hazard)
             case Section():
@@ -251,7 +248,7 @@ class Printer:
 
     def _skip(self, body: tuple[Stmt, ...]) -> None:
         """Numbers the accesses of a body that is never run."""
-        self.accesses += sum(is_access(s) for s in walk(body))
+        self.accesses += sum(accesses(s) for s in walk(body))
 
     def _braced(self, head: str, body: tuple[Stmt, ...], depth: int, env: Env) -> None:
         """``head { body }``, on one line where the body is one short statement."""

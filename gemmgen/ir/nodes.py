@@ -355,6 +355,17 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from walk(inner)
 
 
+def accesses(s: Stmt) -> int:
+    """How many accesses to global or shared memory a statement itself makes: what numbers accesses in program order."""
+    match s:
+        case Load(src=ref) | Store(dst=ref):
+            return int(ref.array.space != "register")
+        case Call(row=row):
+            return len(row.moves)
+        case _:
+            return 0
+
+
 def edit(body: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
     """The program with every statement replaced by what ``change`` gives for it, inner statements first."""
     out: list[Stmt] = []

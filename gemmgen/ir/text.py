@@ -31,6 +31,7 @@ from gemmgen.ir.nodes import (
     Stmt,
     Store,
     Sync,
+    accesses,
 )
 
 
@@ -93,15 +94,15 @@ class _Printer:
             case Alloc(array, init, _):
                 return f"register {_array(array)}" + ("" if init is None else f" = {init:g}")
             case Load(dst, src, width, guard, _, _):
-                return f"load{self.number(src)} {_ref(dst)} <- {_ref(src)}{_how(width, guard)}"
+                return f"load{self.number(s)} {_ref(dst)} <- {_ref(src)}{_how(width, guard)}"
             case Store(dst, src, width, guard, _, _):
-                return f"store{self.number(dst)} {_ref(dst)} <- {_ref(src)}{_how(width, guard)}"
+                return f"store{self.number(s)} {_ref(dst)} <- {_ref(src)}{_how(width, guard)}"
             case Fma(acc, a, b, _):
                 return f"{_ref(acc)} += {_ref(a)} * {_ref(b)}"
             case Compute(dst, expr, _):
                 return f"{_ref(dst)} = {_value(expr)}"
             case Call(row, args, _):
-                return f"{row.name} {', '.join(_argument(a) for a in args)}"
+                return f"{row.name}{self.number(s)} {', '.join(_argument(a) for a in args)}"
             case Sync(number, hazard):
                 return f"sync {number}  # {hazard}"
             case Section() | For() | If() | Pinned() | Roles():
@@ -109,11 +110,11 @@ class _Printer:
             case _:
                 assert_never(s)
 
-    def number(self, memory: Ref) -> str:
-        if memory.array.space == "register":
-            return ""
-        self.accesses += 1
-        return f" #{self.accesses - 1}"
+    def number(self, s: Stmt) -> str:
+        """The numbers of a statement's accesses to memory, as ``" #0"``."""
+        first = self.accesses
+        self.accesses += accesses(s)
+        return "".join(f" #{i}" for i in range(first, self.accesses))
 
 
 def _how(width: int, guard: Expr | None) -> str:
