@@ -8,6 +8,7 @@ from gemmgen.diagnostics import ArgumentError
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Compiled, Explanation
+    from gemmgen.analysis.sass import MainLoop
     from gemmgen.ir.nodes import KernelIR
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
@@ -67,4 +68,16 @@ def _compiled(ir: KernelIR, text: str, gpu: Gpu) -> Compiled | None:
         compiled = compile_cubin(text, gpu.arch, name=ir.name)
     except CompileError:
         return None
-    return Compiled(compiled.resources.registers, compiled.resources.spill_bytes, gpu.arch)
+    return Compiled(compiled.resources.registers, compiled.resources.spill_bytes, gpu.arch, _loop(compiled.cubin))
+
+
+def _loop(cubin: bytes) -> MainLoop | None:
+    """The main loop of the machine code; None where nvdisasm is missing."""
+    from gemmgen.analysis.sass import main_loop
+    from gemmgen.diagnostics import CompileError
+    from gemmgen.runtime.sass import disassemble
+
+    try:
+        return main_loop(disassemble(cubin))
+    except CompileError:
+        return None

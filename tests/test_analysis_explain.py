@@ -128,7 +128,34 @@ def test_several_launches_are_added_up() -> None:
 @pytest.mark.parametrize("name", RUNGS)
 def test_no_bound_exceeds_the_measured_time(name: str) -> None:
     measured = 2 * 4096**3 / (MEASURED[name] * 1e12)
-    assert rung(name).bound.total_s <= measured
+    assert rung(name).bound.floor_s <= measured
+
+
+# Milliseconds on an H200 (700 W, 1980 MHz), replayed as graphs beyond the L2, of the kernels in generated/.
+TIMES = {
+    4096: {"naive": 275.8, "coalesced": 22.2, "smem": 15.1, "regblock1d": 7.71, "regblock2d_64": 4.42,
+           "regblock2d": 4.28, "vectorized": 3.75, "warptile": 3.70},
+    1024: {"naive": 4.42, "coalesced": 0.342, "smem": 0.2456, "regblock1d": 0.122, "regblock2d_64": 0.131,
+           "regblock2d": 0.2064, "vectorized": 0.1852, "warptile": 0.1754},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("n", TIMES)
+def test_expected_times_are_near_the_measured_ones(n: int) -> None:
+    found = {name: 1e3 * rung(name, n, n, n).bound.total_s for name in TIMES[n]}
+    for name, measured in TIMES[n].items():
+        assert 0.7 * measured < found[name] < 1.3 * measured, (name, found[name], measured)
+    if n == 4096:
+        assert sorted(found, key=found.__getitem__, reverse=True) == list(TIMES[n])
+
+
+def test_waiting_is_where_a_small_product_spends_its_time() -> None:
+    small = rung("warptile", 1024, 1024, 1024).bound
+    assert small.by == "latency"
+    assert small.latency_s > small.floor_s
+    assert small.total_s == pytest.approx(small.floor_s + small.latency_s)
+    # With a hundredth of the product's steps, the launch itself is what is left.
+    assert rung("warptile", 128, 128, 16).bound.total_s > 2e-6
 
 
 def test_what_binds_each_rung() -> None:
@@ -141,7 +168,7 @@ def test_what_binds_each_rung() -> None:
 
 
 def test_the_ladder_goes_down() -> None:
-    times = [rung(name).bound.total_s for name in RUNGS if name != "vectorized"]
+    times = [rung(name).bound.total_s for name in RUNGS]
     assert times == sorted(times, reverse=True)
 
 
@@ -166,7 +193,7 @@ def test_advice_names_the_next_rungs_setting(name: str, setting: str) -> None:
     text = e.paragraph
     assert setting.lower() in text.lower()
     assert e.bound.by in ("l1", "shared")
-    assert "would lower the largest bound" in text
+    assert "would lower the expected time" in text
 
 
 @pytest.mark.parametrize("name", RUNGS)
@@ -174,7 +201,7 @@ def test_advice_holds_when_followed(name: str) -> None:
     e = rung(name)
     advice = advise(e)
     if advice is None:
-        assert "No setting that exists" in e.paragraph
+        assert "No setting that was tried" in e.paragraph
         return
     followed = explain(e.ir.spec.replace(**advice.change.fields), *e.size)
     assert followed.bound.total_s < e.bound.total_s

@@ -1,7 +1,7 @@
 """The bottleneck in plain words, and the line of the spec that would move it.
 
 What is advised is tried: each setting that exists and could help is put in, the program is lowered and counted
-again, and the one that lowers the binding bound most is named with what it gains. Nothing is advised that does not.
+again, and the one that lowers the expected time most is named with what it gains. Nothing is advised that does not.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmgen.analysis.counts import Counts, count
-from gemmgen.analysis.explain import Explanation, named_registers
-from gemmgen.analysis.model import Bounds, bounds
+from gemmgen.analysis.explain import Explanation, named_registers, register_limit
+from gemmgen.analysis.model import Bounds, Run, bounds
 from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.diagnostics import GemmgenError
+from gemmgen.ir.nodes import KernelIR
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec
 from gemmgen.tile.variant import EXACT, GUARDED_UNALIGNED
 
 WORTH = 0.97
-"""A setting is advised where it leaves less than this of the largest bound."""
+"""A setting is advised where it leaves less than this of the expected time."""
 
 _LIMIT = {
     "compute": "the rate of float32 multiply-adds",
@@ -31,6 +32,10 @@ _LIMIT = {
     "dram": "DRAM bandwidth",
     "latency": "waiting: a step's loads must arrive before its multiply-adds begin, and too few blocks fill the wait",
 }
+_NAMES = {
+    "compute": "arithmetic", "issue": "instruction issue", "shared": "shared memory", "l1": "look-ups in L1",
+    "l2": "traffic to the L2", "dram": "DRAM bandwidth", "latency": "waiting",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Advice:
-    """A change that lowers the largest bound to ``after`` seconds, with what binds then."""
+    """A change that lowers the expected time; the bounds ``before`` and ``after``, both of the program as written."""
 
     change: Change
+    before: Bounds
     after: Bounds
 
 
@@ -58,9 +64,21 @@ def paragraph(e: Explanation) -> str:
     bound = e.bound
     text = (
         f"{e.ir.name} at {m}x{n}x{k} on {e.gpu.title} is bound by {_LIMIT[bound.by]}. "
-        f"That alone takes {_time(bound.total_s)}, where its multiply-adds need {_time(bound.compute_s)} (modelled)."
+        f"{_share(bound)}, and its multiply-adds alone need {_time(bound.compute_s)} (modelled)."
     )
     return " ".join(part for part in (text, _why(e), _advice_text(e), *(f"Warning: {w}." for w in e.warnings)) if part)
+
+
+def _share(bound: Bounds) -> str:
+    """How much of the expected time what binds takes."""
+    if bound.by == "latency":
+        return f"Of the {_time(bound.total_s)} that are expected, {_time(bound.latency_s)} are waited"
+    if bound.latency_s < 0.02 * bound.total_s:
+        return f"That takes the {_time(bound.total_s)} that are expected"
+    return (
+        f"That alone takes {_time(bound.floor_s)} of the {_time(bound.total_s)} that are expected, waiting the other "
+        f"{_time(bound.latency_s)}"
+    )
 
 
 def _why(e: Explanation) -> str:
@@ -111,53 +129,65 @@ def _why_shared(counts: Counts, flop_per_load: float | None) -> str:
 def _advice_text(e: Explanation) -> str:
     found = advise(e)
     if found is None:
-        return "No setting that exists lowers it at this size."
+        return "No setting that was tried lowers it at this size."
     change, after = found.change, found.after
     span = e.ir.spec.spans.get(change.setting)
     where = f" (line {span.line})" if span else ""
     words = change.words[0].upper() + change.words[1:]
     return (
-        f"{words}{where} would lower the largest bound from {_time(e.bound.total_s)} to {_time(after.total_s)}, "
-        f"and what binds is then {after.by}."
+        f"{words}{where} would lower the expected time from {_time(found.before.total_s)} to {_time(after.total_s)}, "
+        f"by the program as written, and what binds is then {_NAMES[after.by]}."
     )
 
 
 def advise(e: Explanation) -> Advice | None:
-    """The setting that lowers the largest bound most, or None where none does."""
+    """The setting that lowers the expected time most, or None where none does."""
+    before = _tried(e, {})
+    if before is None:
+        return None
     best: Advice | None = None
     for change in _changes(e.ir.spec, e.bound.by):
-        after = _tried(e, change)
-        if after is None or after.total_s > WORTH * e.bound.total_s:
+        after = _tried(e, change.fields)
+        if after is None or after.total_s > WORTH * before.total_s:
             continue
         if best is None or after.total_s < best.after.total_s:
-            best = Advice(change, after)
+            best = Advice(change, before, after)
     return best
 
 
 def _changes(spec: Spec, by: str) -> Iterator[Change]:
     """Settings that bear on a resource, those that cost least to write first."""
     use = spec.use
+    bm, bn, bk = spec.block
     if "coalescing" not in use and by in ("l1", "l2", "latency"):
         yield _toggle(spec, "coalescing")
         return  # the rest is worth looking at once rows are walked along
     if "smem" not in use and by not in ("compute", "dram"):
-        yield _toggle(spec, "smem", block=(*spec.block[:2], max(spec.block[2], 8)))
+        yield _toggle(spec, "smem", block=(bm, bn, max(bk, 32)))
     if "smem" in use and by in ("shared", "issue", "latency"):
         yield from _larger_thread_tiles(spec)
-        missing = [t for t in ("transposeA", "float4") if t not in use]
+        missing = [t for t in ("transposeA", "float4") if t not in use and "alongK" not in use]
         if missing:
             yield _toggle(spec, *missing)
         yield from _warp_tiles(spec)
+        yield from _pipelines(spec)
     if by in ("l2", "dram"):
-        bm, bn, bk = spec.block
         yield Change(f"tile block {2 * bm}x{2 * bn}x{bk}", "tile block", {"block": (2 * bm, 2 * bn, bk)})
-    if by == "latency":
-        bm, bn, bk = spec.block
+    if by == "latency" and "smem" in use:
         yield Change(f"tile block {bm}x{bn}x{2 * bk}", "tile block", {"block": (bm, bn, 2 * bk)})
 
 
-def _toggle(spec: Spec, *names: str, **others: Any) -> Change:
-    return Change(f"Adding {' and '.join(names)} to use", "use", {"use": spec.use | set(names), **others})
+def _pipelines(spec: Spec) -> Iterator[Change]:
+    """Tiles on their way while others are multiplied, and fragments fetched a step ahead."""
+    if spec.stages == 1:
+        yield Change("stages 2", "stages", {"stages": 2})
+        yield _toggle(spec, "cpasync", words=" with stages 3", stages=3)
+    if "prefetch" not in spec.use:
+        yield _toggle(spec, "prefetch")
+
+
+def _toggle(spec: Spec, *names: str, words: str = "", **others: Any) -> Change:
+    return Change(f"adding {' and '.join(names)} to use{words}", "use", {"use": spec.use | set(names), **others})
 
 
 def _larger_thread_tiles(spec: Spec) -> Iterator[Change]:
@@ -182,27 +212,36 @@ def _warp_tiles(spec: Spec) -> Iterator[Change]:
         return
     bm, bn, bk = spec.block
     for warp, thread, bk_ in (((64, 64), (8, 4), max(bk, 16)), ((bm // 2, bn // 2), spec.thread, bk)):
-        words = f"Adding warptile to use, with tile warp {warp[0]}x{warp[1]} and tile thread {thread[0]}x{thread[1]}"
+        words = f"adding warptile to use, with tile warp {warp[0]}x{warp[1]} and tile thread {thread[0]}x{thread[1]}"
         fields = {"warp": warp, "thread": thread, "block": (bm, bn, bk_), "use": spec.use | {"warptile"}}
         yield Change(words, "use", fields)
 
 
-def _tried(e: Explanation, change: Change) -> Bounds | None:
-    """The bounds with a change, or None where the spec would not be legal or no block would fit."""
+def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
+    """The bounds with some settings changed, or None where the spec would not be legal or no block would fit."""
     try:
-        spec = e.ir.spec.replace(**change.fields)
+        spec = e.ir.spec.replace(**fields)
     except GemmgenError:
         return None
     m, n, k = e.size
     bm, bn, bk = spec.block
     whole = m % bm == 0 and n % bn == 0 and k % bk == 0 and k % 4 == 0 and n % 4 == 0 and m % 4 == 0
     ir = lower(spec, EXACT if whole else GUARDED_UNALIGNED)
-    fits = occupancy_of(e.gpu.limits, ir.threads, named_registers(ir.body), ir.shared_bytes)
+    fits = occupancy_of(e.gpu.limits, ir.threads, _registers(e, ir), ir.shared_bytes)
     if not fits.blocks_per_sm:
         return None
     leading = {f"ld{x.lower()}": pitch for x, pitch in zip("ABC", pitches(spec, e.size), strict=True)}
     counts = count(ir, {"M": m, "N": n, "K": k, "beta": e.beta, **leading})
-    return bounds(ir, e.size, counts, -(-m // bm) * -(-n // bn), e.gpu, fits, e.beta)
+    return bounds(Run(ir, e.size, counts, -(-m // bm) * -(-n // bn), e.gpu, fits, e.beta))
+
+
+def _registers(e: Explanation, ir: KernelIR) -> int:
+    """Registers a thread that a program which was not compiled may take: its own, and as many more as this one does."""
+    named = named_registers(ir.body)
+    if e.compiled is None or bool(ir.shared) != bool(e.ir.shared):
+        return named
+    more = max(0, e.compiled.registers - named_registers(e.ir.body))
+    return max(named, min(named + more, register_limit(ir, e.gpu)))
 
 
 def pitches(spec: Spec, size: tuple[int, int, int]) -> tuple[int, int, int]:

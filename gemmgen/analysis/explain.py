@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmgen.analysis.counts import AccessCost, Counts, count
-from gemmgen.analysis.model import Bounds, bounds
+from gemmgen.analysis.model import Bounds, Run, bounds
 from gemmgen.analysis.occupancy import Occupancy, occupancy_of, registers_per_block
+from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
 from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
 from gemmgen.target import Gpu
@@ -20,11 +21,13 @@ from gemmgen.target import Gpu
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a kernel: registers and spilled bytes a thread, for ``arch``."""
+    """What the compiler made of a kernel: registers and spilled bytes a thread, for ``arch``; and the main loop of its
+    machine code, where it could be read."""
 
     registers: int
     spill_bytes: int
     arch: str
+    loop: MainLoop | None = None
 
 
 @dataclass(frozen=True)
@@ -139,10 +142,11 @@ def explained(
     blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps)
     registers = named_registers(ir.body) if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
+    run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None)
     return Explanation(
         ir, size, gpu, beta, blocks, counts, compiled, fits,
         intensity(size, counts, beta),
-        bounds(ir, size, counts, blocks, gpu, fits, beta),
+        bounds(run),
         cuda_lines or {},
     )  # fmt: skip
 

@@ -1,7 +1,8 @@
-"""How long a product takes at least, by each resource, and which of them binds.
+"""How long a product takes, by each resource, and which of them binds.
 
-Every bound is a lower limit: what the counts need of one resource over what the whole GPU has of it. The latency
-bound is the time of one block's steps one after another, each waiting for its loads, times the waves of blocks.
+The bound of a resource is a lower limit: what the counts need of it over what the whole GPU has of it. ``latency_s`` is
+the exposed latency, what waiting adds to the largest of them; it is an estimate (:mod:`gemmgen.analysis.latency`), and
+so is their sum.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.analysis.counts import Counts
+from gemmgen.analysis.latency import WAITS, Step, Waits, run_clocks
 from gemmgen.analysis.occupancy import Occupancy
+from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Size, compulsory_bytes
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.target import GB, Gpu
@@ -18,17 +21,13 @@ RESOURCES = ("compute", "issue", "shared", "l1", "l2", "dram", "latency")
 SECTOR = 32
 WARP = 32
 
-# Clocks until a value is there: pointer chasing on an H100, an A100 and an RTX 4090 (arXiv:2402.13499), the shortest.
-L1_LATENCY = 37
-SHARED_LATENCY = 29
-L2_LATENCY = 260
 LOADS_AHEAD = 4
 """Turns of a rolled loop over K whose loads the compiler issues together."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds that each resource needs at least, and the one that needs most."""
+    """Seconds that each resource needs at least; ``latency_s`` is what waiting adds to the largest of them."""
 
     compute_s: float
     issue_s: float
@@ -40,7 +39,8 @@ class Bounds:
 
     @property
     def by(self) -> str:
-        """The resource that binds: one of RESOURCES, the first of those that need the same."""
+        """What binds: one of RESOURCES, the first of those that need the same. It is latency where more time is waited
+        than any resource is busy."""
         return max(RESOURCES, key=self.seconds)
 
     def seconds(self, resource: str) -> float:
@@ -49,53 +49,115 @@ class Bounds:
         return value
 
     @property
+    def floor_s(self) -> float:
+        """The largest bound, latency aside: no run of this program is faster."""
+        return max(self.seconds(r) for r in RESOURCES if r != "latency")
+
+    @property
     def total_s(self) -> float:
-        """The largest bound: no run of this program is faster."""
-        return self.seconds(self.by)
+        """The time that is expected: the largest bound and the exposed latency."""
+        return self.floor_s + self.latency_s
 
     def to_dict(self) -> dict[str, float | str]:
         """As in ``explain``'s JSON."""
         return {**{f"{r}_s": self.seconds(r) for r in RESOURCES}, "by": self.by}
 
 
-def bounds(ir: KernelIR, size: Size, counts: Counts, blocks: int, gpu: Gpu, fits: Occupancy, beta: float) -> Bounds:
-    """The bounds of a product of ``blocks`` blocks with these counts on a GPU."""
+@dataclass(frozen=True)
+class Run:
+    """What is timed: a kernel, the product's ``size`` and ``beta``, the counts and ``blocks`` of all its launches, the
+    GPU, how many blocks ``fits`` on a multiprocessor, and the main ``loop`` as compiled, where it is known."""
+
+    ir: KernelIR
+    size: Size
+    counts: Counts
+    blocks: int
+    gpu: Gpu
+    fits: Occupancy
+    beta: float = 0.0
+    loop: MainLoop | None = None
+
+    @property
+    def instructions(self) -> float:
+        """Instructions of all warps, a slot of a scheduler each."""
+        products = self.counts.fma / WARP
+        if self.loop is not None and self.loop.ffma:
+            return products * self.loop.instructions / self.loop.ffma
+        kinds = [self.counts.total(space, op) for space in ("global", "shared") for op in ("load", "store")]
+        requests = sum(c.requests for c in kinds)
+        # Loads joined by the compiler are fewer instructions too.
+        joined = sum(c.wavefronts - c.merged_wavefronts for c in kinds)
+        return products + max(0, requests - joined)
+
+    @property
+    def issue_clocks(self) -> float:
+        """Clocks that they take one scheduler, with what register ports add where the loop is known."""
+        stalls = self.loop.port_stall if self.loop is not None else 0.0
+        return self.instructions + stalls * self.counts.fma / WARP
+
+    @property
+    def shared_clocks(self) -> float:
+        """Clocks that the wavefronts of shared memory take one multiprocessor."""
+        wavefronts = sum(self.counts.total("shared", op).merged_wavefronts for op in ("load", "store"))
+        return wavefronts * WARP * 4 / self.gpu.limits.shared_bytes_per_clock
+
+    @property
+    def l1_clocks(self) -> float:
+        """Clocks that looking up the lines of global accesses takes one multiprocessor."""
+        lines = sum(self.counts.total("global", op).lines for op in ("load", "store"))
+        return lines / self.gpu.limits.l1_lines_per_clock
+
+
+def bounds(run: Run, waits: Waits = WAITS) -> Bounds:
+    """The bounds of a run, and what waiting adds."""
+    gpu, limits = run.gpu, run.gpu.limits
     clocks = gpu.sms * gpu.clock_hz
-    loads, stores = counts.total("global", "load"), counts.total("global", "store")
-    shared = [counts.total("shared", op) for op in ("load", "store")]
-    requests = loads.requests + stores.requests + sum(s.requests for s in shared)
-    wavefronts = sum(s.merged_wavefronts for s in shared)
-    # Loads joined by the compiler are fewer instructions too.
-    joined = sum(s.wavefronts for s in shared) - wavefronts
-    instructions = counts.fma / WARP + max(0, requests - joined)
-    limits = gpu.limits
-    return Bounds(
-        compute_s=2 * counts.fma / (gpu.fp32_tflops * 1e12),
-        issue_s=instructions / (limits.schedulers * clocks),
-        shared_s=wavefronts * WARP * 4 / (limits.shared_bytes_per_clock * clocks),
-        l1_s=(loads.lines + stores.lines) / (limits.l1_lines_per_clock * clocks),
-        l2_s=_l2_bytes(ir, size, counts) / (gpu.l2_gb_s * GB),
-        dram_s=compulsory_bytes(size, beta) / (gpu.dram_gb_s * GB) if blocks else 0.0,
-        latency_s=_latency(ir, size, counts, blocks, gpu, fits),
-    )
+    needs = {
+        "compute_s": 2 * run.counts.fma / (gpu.fp32_tflops * 1e12),
+        "issue_s": run.instructions / (limits.schedulers * clocks),
+        "shared_s": run.shared_clocks / clocks,
+        "l1_s": run.l1_clocks / clocks,
+        "l2_s": _l2_bytes(run) / (gpu.l2_gb_s * GB),
+        "dram_s": compulsory_bytes(run.size, run.beta) / (gpu.dram_gb_s * GB) if run.blocks else 0.0,
+    }
+    return Bounds(**needs, latency_s=max(0.0, _waiting_s(run, waits) - max(needs.values())))
 
 
-def _l2_bytes(ir: KernelIR, size: Size, counts: Counts) -> int:
+def _l2_bytes(run: Run) -> int:
     """Bytes that pass between the SMs and the L2: each block's tiles once, or the sectors asked for if fewer."""
-    (m, n, k), (bm, bn, _) = size, ir.spec.block
-    loads = [a for a in counts.accesses if (a.space, a.op) == ("global", "load")]
+    (m, n, k), (bm, bn, _) = run.size, run.ir.spec.block
+    loads = [a for a in run.counts.accesses if (a.space, a.op) == ("global", "load")]
     tiles = 4 * k * (m * -(-n // bn) + n * -(-m // bm))
     inputs = min(tiles, SECTOR * sum(a.cost.sectors for a in loads if a.operand != "C"))
-    rest = sum(a.cost.sectors for a in loads if a.operand == "C") + counts.total("global", "store").sectors
+    rest = sum(a.cost.sectors for a in loads if a.operand == "C") + run.counts.total("global", "store").sectors
     return inputs + SECTOR * rest
 
 
-def _latency(ir: KernelIR, size: Size, counts: Counts, blocks: int, gpu: Gpu, fits: Occupancy) -> float:
-    if not blocks or not fits.blocks_per_sm:
+def _waiting_s(run: Run, waits: Waits) -> float:
+    """Seconds that the run takes with its waits."""
+    if not run.blocks or not run.fits.blocks_per_sm:
         return 0.0
-    waves = -(-blocks // (gpu.sms * fits.blocks_per_sm))
-    k, bk = size[2], max(1, ir.spec.block[2])
-    steps, wait = (-(-k // bk), L2_LATENCY + SHARED_LATENCY) if ir.shared else (-(-k // LOADS_AHEAD), L1_LATENCY)
-    # A block's own multiply-adds come after its loads; only other blocks can fill the wait.
-    own = counts.fma / blocks / gpu.limits.fp32_lanes
-    return waves * (steps * wait + own) / gpu.clock_hz
+    step, steps = block_step(run)
+    clocks = run_clocks(step, steps, run.blocks, run.gpu.sms, run.fits.blocks_per_sm, waits)
+    return clocks / run.gpu.clock_hz + waits.launch_s
+
+
+def block_step(run: Run) -> tuple[Step, int]:
+    """One step of one block, and how many a block takes."""
+    ir, limits = run.ir, run.gpu.limits
+    bm, bn, bk = ir.spec.block
+    deep = max(1, bk) if ir.shared else LOADS_AHEAD
+    steps = max(1, -(-run.counts.fma // (run.blocks * bm * bn * deep)))
+    turns = run.blocks * steps
+    warps = -(-ir.threads // WARP)
+    issue = run.issue_clocks / turns / limits.schedulers
+    lanes = run.counts.fma / turns / limits.fp32_lanes
+    return Step(
+        issue=issue * limits.schedulers / warps * -(-warps // limits.schedulers),
+        issue_shared=max(issue, lanes),
+        traffic=(run.shared_clocks + run.l1_clocks) / turns,
+        fragments=bk if ir.shared and "prefetch" not in ir.spec.use else 0,
+        warps=warps / limits.schedulers,
+        shared=bool(ir.shared),
+        ahead=ir.spec.stages - 1,
+    ), steps
