@@ -212,16 +212,16 @@ def test_an_error_of_the_library_has_its_name(direct: Direct) -> None:
 
 def test_a_sample_is_long_enough_and_goes_round_all_sets() -> None:
     plan = Plan(sample_s=0.01, most_launches=2000)
-    assert timing._launches(0.001, 4, plan) == 12
-    assert timing._launches(0.001, 1, plan) == 10
-    assert timing._launches(1e-6, 900, plan) == 2700  # whole rounds of the sets
-    assert timing._launches(0.27, 2, plan) == 2
-    assert timing._launches(2.0, 2, plan) == 1  # a round would take seconds
+    assert timing.launches_of(0.001, 4, plan) == 12
+    assert timing.launches_of(0.001, 1, plan) == 10
+    assert timing.launches_of(1e-6, 900, plan) == 2700  # whole rounds of the sets
+    assert timing.launches_of(0.27, 2, plan) == 2
+    assert timing.launches_of(2.0, 2, plan) == 1  # a round would take seconds
 
 
 def test_sides_alternate_and_slow_ones_get_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    monkeypatch.setattr(timing, "_once", lambda run, stream: (run(), float(len(order)))[1])
+    monkeypatch.setattr(timing, "seconds_of", lambda run, stream: (run(), float(len(order)))[1])
     replays = [lambda: order.append("a"), lambda: order.append("b")]
     found = timing._samples(replays, [4, 2], 77, Plan(warm_up_s=0.0))
     assert "".join(order) == "ab" + "ab" + "ba" + "a" + "a"

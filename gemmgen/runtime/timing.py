@@ -164,11 +164,11 @@ def _time(
         for i in range(launches):
             side.enqueue(*problem.sets[i % len(problem.sets)], alpha, beta, stream)
 
-    seconds = [_estimate(partial(run, side), stream) for side in sides]
-    counts = [_launches(s, len(problem.sets), plan) for s in seconds]
+    seconds = [seconds_of_one(partial(run, side), stream) for side in sides]
+    counts = [launches_of(s, len(problem.sets), plan) for s in seconds]
     runs = [partial(run, side, n) for side, n in zip(sides, counts, strict=True)]
     try:
-        replays, method = [_capture(r, stream) for r in runs], "graph"
+        replays, method = [capture(r, stream) for r in runs], "graph"
     except GemmgenError:  # a side that cannot be captured: then all sides are launched one by one
         replays, method = list(runs), "events"
     rounds = [min(plan.samples, max(3, int(plan.side_s / (s * n)))) for s, n in zip(seconds, counts, strict=True)]
@@ -179,13 +179,13 @@ def _time(
     return timings, method
 
 
-def _estimate(run: Callable[[int], None], stream: int) -> float:
+def seconds_of_one(run: Callable[[int], None], stream: int) -> float:
     """Seconds of one launch, roughly."""
-    first = _once(partial(run, 1), stream)
-    return max(1e-7, first if first > 0.02 else _once(partial(run, 3), stream) / 3)
+    first = seconds_of(partial(run, 1), stream)
+    return max(1e-7, first if first > 0.02 else seconds_of(partial(run, 3), stream) / 3)
 
 
-def _launches(seconds: float, sets: int, plan: Plan) -> int:
+def launches_of(seconds: float, sets: int, plan: Plan) -> int:
     """Products in one sample: enough to last ``sample_s``, in whole rounds of the sets unless those take seconds."""
     wanted = min(max(1, round(plan.sample_s / seconds)), plan.most_launches)
     return wanted if seconds * sets > 1.0 else -(-wanted // sets) * sets
@@ -198,7 +198,7 @@ def _samples(
     end = time.perf_counter() + plan.warm_up_s
     while True:
         for replay in replays:
-            _once(replay, stream)
+            seconds_of(replay, stream)
         if time.perf_counter() > end:
             break
     found: list[list[float]] = [[] for _ in replays]
@@ -206,7 +206,7 @@ def _samples(
         order = range(len(replays)) if i % 2 == 0 else range(len(replays) - 1, -1, -1)
         for side in order:
             if i < rounds[side]:
-                found[side].append(_once(replays[side], stream))
+                found[side].append(seconds_of(replays[side], stream))
     return found
 
 
@@ -216,7 +216,7 @@ def _timing(name: str, samples: list[float], launches: int) -> Timing:
     return Timing(name, median, low, high, min(samples), max(samples), len(samples), launches)
 
 
-def _once(run: Callable[[], None], stream: int) -> float:
+def seconds_of(run: Callable[[], None], stream: int) -> float:
     """Seconds on the GPU of what ``run`` enqueues, by events."""
     with _event() as start, _event() as stop:
         call("cuEventRecord", start, stream)
@@ -235,7 +235,7 @@ def _event() -> Iterator[Any]:
         call("cuEventDestroy", event)
 
 
-def _capture(run: Callable[[], None], stream: int) -> Callable[[], None]:
+def capture(run: Callable[[], None], stream: int) -> Callable[[], None]:
     """What ``run`` enqueues, as a graph: the function that replays it."""
     mode = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     call("cuStreamBeginCapture", stream, mode)
