@@ -36,7 +36,7 @@ def make(spec: Spec, device: str, arch: str | None) -> Kernel:
     if gpu is None:
         return Kernel(spec, "sim", arch, patience=PATIENCE)
     kernel = Kernel(spec, "cuda", arch or gpu.arch)
-    kernel.load(EXACT, gpu)
+    kernel.load(EXACT, "main", gpu)
     return kernel
 
 
@@ -144,22 +144,19 @@ class Kernel:
                 self._compiled = compile_cubin(self.source, self.arch, name=self.spec.name)
             return self._compiled
 
-    def load(self, variant: Variant, gpu: Device) -> GpuModule:
-        """The kernel of a variant, compiled and loaded on a GPU, anew at each call.
+    def load(self, variant: Variant, kernel: str, gpu: Device) -> GpuModule:
+        """A kernel of a variant, by the name that ``Launch.kernel`` gives it, compiled and loaded on a GPU, anew at
+        each call.
 
         Raises CompileError, or LaunchError where a block needs more than the GPU has.
         """
         from gemmgen.cuda.emit import emit_cuda
         from gemmgen.runtime.build import compile_for
-        from gemmgen.runtime.launch import OPT_IN_ABOVE, GpuModule
+        from gemmgen.runtime.launch import GpuModule, check_architecture
 
         ir = self.lowered(variant)
-        built = compile_for(emit_cuda(ir), gpu, name=ir.name)
-        # What is over 48 KB is dynamic in the text, and given at the launch.
-        dynamic = ir.shared_bytes if ir.shared_bytes > OPT_IN_ABOVE else 0
-        return GpuModule(
-            built.code, ir.name, ir.threads, dynamic, resources=built.resources, kind=built.kind, device=gpu
-        )
+        check_architecture(ir, gpu)
+        return GpuModule(ir, compile_for(emit_cuda(ir), gpu, name=ir.name), gpu)
 
     def _on_host(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any) -> Any:
         from gemmgen.runtime import device as gpus

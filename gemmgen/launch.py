@@ -62,11 +62,17 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: ``grid`` is (blocks along N, blocks along M, 1)."""
+    """One launch: ``grid`` is (blocks along N, blocks along M, 1). ``kernel`` says which of a variant's kernels."""
 
     variant: Variant
     grid: tuple[int, int, int]
     arguments: Arguments
+    kernel: str = "main"
+
+    @property
+    def scalars(self) -> dict[str, int | float]:
+        """The arguments that are no pointers, by their parameters' names."""
+        return {name: value for name, value in vars(self.arguments).items() if name not in OPERANDS}
 
 
 @dataclass(frozen=True)
@@ -83,12 +89,14 @@ class Copy:
 class LaunchPlan:
     """What to do for one product: copy the inputs in ``copies``, then run ``steps`` in order.
 
-    ``workspace`` is the bytes that the copies take. No steps: there is nothing to compute.
+    ``workspace`` is the bytes that it all takes beside the operands: the copies, and ``partials`` bytes in which steps
+    leave results for later steps. No steps: there is nothing to compute.
     """
 
     steps: tuple[Launch, ...]
     copies: tuple[Copy, ...] = ()
     workspace: int = 0
+    partials: int = 0
 
 
 @dataclass(frozen=True)
@@ -199,18 +207,30 @@ def as_float32(value: float) -> float:
 @lru_cache(maxsize=1024)
 def vector_bytes(spec: Spec) -> Mapping[str, int]:
     """The widest access, in bytes, that the exact kernel of a spec makes to each matrix in global memory."""
-    from gemmgen.ir.nodes import Load, Store, walk
+    from gemmgen.ir.nodes import Call, Load, MapRef, Ref, Store, walk
     from gemmgen.lower import lower
 
+    ir = lower(spec, EXACT)
+    mapped = {m.name: m.operand for m in ir.tensor_maps}
     widest = dict.fromkeys(OPERANDS, ITEM)
-    for s in walk(lower(spec, EXACT).body):
+    for s in walk(ir.body):
+        moved: list[tuple[str, int]] = []
         match s:
-            case Load(src=ref, width=width) if ref.array.space == "global":
-                widest[ref.array.name] = max(widest[ref.array.name], ITEM * width)
-            case Store(dst=ref, width=width) if ref.array.space == "global":
-                widest[ref.array.name] = max(widest[ref.array.name], ITEM * width)
+            case Load(src=ref, width=width) | Store(dst=ref, width=width) if ref.array.space == "global":
+                moved = [(ref.array.name, ITEM * width)]
+            case Call(row=row, args=args):
+                for move in row.moves:
+                    match args[move.argument]:
+                        case MapRef(name=name):  # boxes, of rows that start at multiples of 16 bytes
+                            moved.append((mapped[name], WIDEST))
+                        case Ref(memory=_) as ref if ref.array.space == "global":
+                            moved.append((ref.array.name, ITEM * move.width))
+                        case _:
+                            pass
             case _:
                 pass
+        for name, size in moved:
+            widest[name] = max(widest.get(name, ITEM), size)
     return widest
 
 

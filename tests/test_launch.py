@@ -82,6 +82,23 @@ def test_alignment_that_no_access_needs_makes_no_other_kernel() -> None:
     assert variant_of(planned(SCALAR, 31, 33, 7)) == GUARDED
 
 
+ASYNC = VECTOR.replace(name="asynchronous", use=VECTOR.use | {"cpasync"}, stages=2)
+ENGINE = Spec(
+    name="engine", block=(64, 64, 32), warp=(32, 64), thread=(1, 4), m_iter=8, n_iter=2, stages=2,
+    use=frozenset({"coalescing", "smem", "float4", "warptile", "tma", "alongK", "smem_swizzle"}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "letters"), [(ASYNC, "bc"), (ENGINE, "abc")])
+def test_g04_alignment_counts_for_copies_that_the_hardware_makes(spec: Spec, letters: str) -> None:
+    """A cp.async of 16 bytes, and a box that the TMA engine fetches, are accesses as a float4 is."""
+    size = (128, 128, 64)
+    assert variant_of(planned(spec, *size)) == EXACT
+    for letter in letters:
+        found = variant_of(planned(spec, *size, **{f"{letter}_at": 4}))
+        assert found.label == "guarded_unaligned" and found.bytes(letter.upper()) == 4
+
+
 def test_one_row_needs_no_leading_dimension() -> None:
     """The stride of a dimension of size 1 says nothing, so it neither costs a copy nor an alignment."""
     result = planned(VECTOR, 1, 64, 8, a=(5, 1), c=(-3, 1))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-import struct
 import subprocess
 import sys
 import threading
@@ -19,12 +17,12 @@ import pytest
 
 import gemmgen
 from gemmgen.diagnostics import ArgumentError, LaunchError
-from gemmgen.launch import Arguments, Variant
+from gemmgen.launch import Launch, Variant
 from gemmgen.runtime import gemm as gemms
 from gemmgen.runtime.arrays import HOST, ArrayView
 from gemmgen.runtime.device import Device
 from gemmgen.runtime.gemm import GpuGemm
-from gemmgen.runtime.launch import GEMM_SIGNATURE, Bound, _Frame, check_resources
+from gemmgen.runtime.launch import check_resources
 from gemmgen.target import gpu
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,40 +73,6 @@ def test_shared_memory_over_the_limit() -> None:
         check_resources(H200, 256, 32, (227 << 10) + 1)
 
 
-# --- The bytes of the arguments --------------------------------------------------------------------------------------
-
-
-class _C(ctypes.Structure):
-    """The parameters of a kernel, laid out by a C compiler's rules."""
-
-    _fields_ = (
-        ("M", ctypes.c_int), ("N", ctypes.c_int), ("K", ctypes.c_int), ("alpha", ctypes.c_float),
-        ("A", ctypes.c_void_p), ("lda", ctypes.c_size_t), ("B", ctypes.c_void_p), ("ldb", ctypes.c_size_t),
-        ("beta", ctypes.c_float), ("C", ctypes.c_void_p), ("ldc", ctypes.c_size_t),
-    )  # fmt: skip
-
-
-def test_g13_scalars_and_addresses_have_the_c_types_of_the_kernel() -> None:
-    frame = _Frame(GEMM_SIGNATURE)
-    values = (1, 2, 3, 0.1, 1 << 40, 1 << 33, 5 << 40, 7, -2.5, 9 << 40, 1 << 34)
-    struct.Struct("@" + GEMM_SIGNATURE).pack_into(frame.values, 0, *values)
-    seen = _C.from_buffer(frame.values)
-    assert [getattr(seen, name) for name, _ in _C._fields_] == [
-        1, 2, 3, struct.unpack("f", struct.pack("f", 0.1))[0], 1 << 40, 1 << 33, 5 << 40, 7, -2.5, 9 << 40, 1 << 34
-    ]  # fmt: skip
-    base = ctypes.addressof(frame.values)
-    assert [p - base for p in frame.pointers] == [getattr(_C, name).offset for name, _ in _C._fields_]
-
-
-def test_each_thread_has_its_own_arguments() -> None:
-    frame = _Frame(GEMM_SIGNATURE)
-    found: list[int] = []
-    t = threading.Thread(target=lambda: found.append(frame.address))
-    t.start()
-    t.join()
-    assert found != [frame.address]
-
-
 # --- No GPU ----------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +114,8 @@ GPU = Device(
     l2_bytes=60 << 20, memory_bytes=1 << 37, clock_khz=1_980_000, driver=(13, 0),
 )  # fmt: skip
 
+SMALL = "kernel small\ntile block 64x64x8\ntile thread 8x8\nuse smem, transposeA, float4, coalescing\n"
+
 
 class Recorder:
     """The device: modules that note their launches, memory and copies that note their use."""
@@ -158,7 +124,7 @@ class Recorder:
         self.events: list[tuple[Any, ...]] = []
         self.loaded: list[Variant] = []
 
-    def module_for(self, variant: Variant, device: Device) -> Any:
+    def module_for(self, variant: Variant, kernel: str, device: Device) -> Any:
         self.loaded.append(variant)
         return FakeModule(self, variant)
 
@@ -176,12 +142,16 @@ class FakeModule:
     def __init__(self, recorder: Recorder, variant: Variant) -> None:
         self.recorder, self.variant = recorder, variant
 
-    def bind(self, grid: tuple[int, int, int], a: Arguments) -> Bound:
-        module: Any = self
-        return Bound(module, grid, (a.M, a.N, a.K, a.alpha), (a.lda, a.ldb, a.beta), a.ldc, (4 * a.A, 4 * a.B, 4 * a.C))
+    def bind(self, step: Launch) -> Any:
+        x = step.arguments
 
-    def launch(self, grid: tuple[int, int, int], values: tuple[Any, ...], stream: int) -> None:
-        self.recorder.events.append(("launch", self.variant.label, grid, values, stream))
+        def launch(a: int, b: int, c: int, workspace: int, stream: int) -> None:
+            values = (
+                x.M, x.N, x.K, x.alpha, a + 4 * x.A, x.lda, b + 4 * x.B, x.ldb, x.beta, c + 4 * x.C, x.ldc
+            )  # fmt: skip
+            self.recorder.events.append(("launch", self.variant.label, step.grid, values, stream))
+
+        return launch
 
 
 @pytest.fixture
@@ -205,10 +175,7 @@ def matrix(
 
 @pytest.fixture
 def gemm(recorder: Recorder) -> GpuGemm:
-    spec = gemmgen.parse(
-        "kernel small\ntile block 64x64x8\ntile thread 8x8\nuse smem, transposeA, float4, coalescing\n"
-    )
-    return GpuGemm(spec, recorder.module_for)
+    return GpuGemm(gemmgen.parse(SMALL), recorder.module_for)
 
 
 A, B, C = matrix(1 << 20, (128, 64)), matrix(2 << 20, (64, 192)), matrix(3 << 20, (128, 192))

@@ -186,8 +186,14 @@ def _dynamic(ir: KernelIR) -> list[Line]:
         code, *tail = _part(array, offsets)
         lines.append(Line(1, code, tail=tuple(tail)))
         floats = DTYPE_BYTES[array.dtype] // DTYPE_BYTES["f32"]
-        offsets.append(" * ".join([*([str(floats)] if floats > 1 else []), *(show(d) for d in array.shape or ())]))
+        offsets.append(" * ".join([*([str(floats)] if floats > 1 else []), *map(_factor, array.shape or ())]))
     return lines
+
+
+def _factor(extent: Expr) -> str:
+    """An extent as part of a product."""
+    text = show(extent)
+    return f"({text})" if " " in text else text
 
 
 def _part(array: Array, offsets: list[str]) -> list[str]:

@@ -54,6 +54,49 @@ def view(x: Any, name: str = "array", stream: int = 0) -> ArrayView:
     raise ArgumentError(f"{name} is a {type(x).__name__}; it must be an array, such as numpy.ndarray or torch.Tensor")
 
 
+def torch_matrices(A: Any, B: Any, C: Any) -> tuple[tuple[Any, ...], int, int, int, int] | None:
+    """What tells a call with three of torch's own CUDA tensors from others: (key, GPU, addresses of A, B and C).
+
+    Calls with equal keys have operands of the same shapes, strides, type and alignment, all on one GPU. None for
+    anything that is to be looked at more closely: other types, gradients, pending signs, several GPUs.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    plain = torch.Tensor
+    if type(A) is not plain or type(B) is not plain or type(C) is not plain:
+        return None
+    device, dtype = A.get_device(), A.dtype
+    if (
+        A.requires_grad or B.requires_grad or C.requires_grad
+        or not (A.is_cuda and B.is_cuda and C.is_cuda)
+        or B.get_device() != device or C.get_device() != device
+        or B.dtype is not dtype or C.dtype is not dtype
+        or A.is_neg() or B.is_neg() or C.is_neg()
+        or A.layout is not torch.strided or B.layout is not torch.strided or C.layout is not torch.strided
+    ):  # fmt: skip
+        return None
+    a, b, c = A.data_ptr(), B.data_ptr(), C.data_ptr()
+    key = (
+        A.shape, A.stride(), B.shape, B.stride(), C.shape, C.stride(), dtype, device,
+        a & 15 | (b & 15) << 4 | (c & 15) << 8,
+    )  # fmt: skip
+    return key, device, a, b, c
+
+
+def torch_new(A: Any, B: Any) -> Any:
+    """A new tensor for A @ B in row order, where both are torch's own CUDA matrices; else None.
+
+    It may be used on torch's current stream at once.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or type(A) is not torch.Tensor or type(B) is not torch.Tensor:
+        return None
+    if not A.is_cuda or A.dim() != 2 or B.dim() != 2 or A.requires_grad:
+        return None
+    return A.new_empty((A.shape[0], B.shape[1]))
+
+
 def stream_pointer(stream: Any) -> int:
     """The handle of a stream of any library, or of an int. Raises ArgumentError for anything else."""
     if isinstance(stream, int):
@@ -91,7 +134,7 @@ def empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, strea
             return _torch_empty(like, shape, dtype, order, stream)
         case "cupy":
             cupy = sys.modules["cupy"]
-            with like.owner.device, cupy.cuda.ExternalStream(stream):
+            with like.owner.device, _cupy_stream(cupy, stream):
                 return cupy.empty(shape, dtype, order="C" if order == "row" else "F")
         case "cuda":
             return DeviceArray.empty(shape, dtype, like.device, order=order)
@@ -165,6 +208,22 @@ def _torch_empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str
 def _is_cupy(x: Any) -> bool:
     cupy = sys.modules.get("cupy")
     return cupy is not None and hasattr(cupy, "ndarray") and isinstance(x, cupy.ndarray)
+
+
+class _Handle:
+    """A stream's handle as other libraries take it."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def _cupy_stream(cupy: Any, handle: int) -> Any:
+    """CuPy's stream of a handle: a context in which CuPy works on it."""
+    made = getattr(cupy.cuda.Stream, "from_external", None)  # from CuPy 14 on; before, only the other
+    return cupy.cuda.ExternalStream(handle) if made is None else made(_Handle(handle))
 
 
 def _cupy(x: Any, name: str) -> ArrayView:

@@ -123,9 +123,14 @@ def get(ordinal: int) -> Device:
     )
 
 
+def library_name() -> str | None:
+    """What the driver's library is called here; None where there is none for the system."""
+    return _LIBRARY.get(sys.platform)
+
+
 @functools.cache
 def _driver() -> _Driver:
-    name = _LIBRARY.get(sys.platform)
+    name = library_name()
     if name is None:
         return _Driver(None, why=f"CUDA does not exist for {sys.platform}")
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +24,28 @@ def bindings() -> Any:
     return driver
 
 
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The driver itself, for what must be quick: a call with plain numbers takes a third of the bindings' time."""
+    from gemmgen.runtime import device
+
+    bindings()
+    return ctypes.CDLL(device.library_name())
+
+
+@functools.cache
+def launcher() -> Callable[[int, int, int, None], int]:
+    """cuLaunchKernelEx of a configuration's address, a kernel's handle, and the address of its arguments' addresses."""
+    function = library().cuLaunchKernelEx
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return function
+
+
+@functools.cache
+def _context_device() -> Callable[[object], int]:
+    return library().cuCtxGetDevice
+
+
 def call(what: str, *arguments: Any) -> Any:
     """The driver's function ``what``: what it returns beside the status. Raises LaunchError naming the error."""
     status, *values = getattr(bindings(), what)(*arguments)
@@ -34,6 +57,7 @@ def call(what: str, *arguments: Any) -> Any:
 def failure(what: str, status: Any) -> LaunchError:
     """The error of a call that returned ``status``."""
     driver = bindings()
+    status = driver.CUresult(status)
     text = driver.cuGetErrorString(status)[1]
     explained = text.decode(errors="replace") if text else "no description"
     return LaunchError(f"{what} failed: {getattr(status, 'name', status)} ({explained})")
@@ -41,8 +65,8 @@ def failure(what: str, status: Any) -> LaunchError:
 
 def is_current(ordinal: int) -> bool:
     """Whether this thread's current context is of that GPU."""
-    status, device = bindings().cuCtxGetDevice()
-    return bool(status == 0 and int(device) == ordinal)
+    device = ctypes.c_int()
+    return _context_device()(ctypes.byref(device)) == 0 and device.value == ordinal
 
 
 def make_current(ordinal: int) -> None:

@@ -13,37 +13,51 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.runtime import memory
-from gemmgen.runtime.arrays import HOST, ArrayView, current_stream, empty, stream_pointer, view
+from gemmgen.runtime.arrays import (
+    HOST,
+    ArrayView,
+    current_stream,
+    empty,
+    stream_pointer,
+    torch_matrices,
+    torch_new,
+    view,
+)
 from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 
 if TYPE_CHECKING:
-    from gemmgen.launch import Copy, LaunchPlan
+    from gemmgen.launch import Copy, Launch, LaunchPlan
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.launch import Bound, GpuModule
     from gemmgen.spec.model import Spec
     from gemmgen.tile.variant import Variant
 
-ModuleFor = Callable[["Variant", "Device"], "GpuModule"]
+ModuleFor = Callable[["Variant", str, "Device"], "GpuModule"]
 
 ITEM = 4  # bytes of a float32
 _REMEMBERED = 4096  # plans a kernel keeps
 _DTYPES = {"f32": "float32"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A plan with its kernels loaded. ``spans`` are the bytes that A, B and C reach before and after their address."""
+    """A plan with its kernels loaded. ``spans`` are the bytes that A, B and C reach before and after their address.
+
+    ``alone`` is the launch where it is all there is to do, with no memory of its own.
+    """
 
     launches: tuple[Bound, ...]
     copies: tuple[Copy, ...]
     workspace: int
-    spans: tuple[tuple[int, int], ...]
+    spans: tuple[int, int, int, int, int, int]
+    alone: Bound | None
 
 
 class GpuGemm:
     """Computes ``C = alpha * (A @ B) + beta * C`` by a spec's kernels on the GPU where the operands are.
 
-    ``module_for`` compiles and loads the kernel of a variant. May be called from several threads.
+    ``module_for`` compiles and loads a kernel of a variant, by the name that ``Launch.kernel`` gives it. May be called
+    from several threads.
     """
 
     def __init__(self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None) -> None:
@@ -51,8 +65,9 @@ class GpuGemm:
         self.variant = variant
         self._module_for = module_for
         self._lock = threading.Lock()
-        self._modules: dict[tuple[Variant, int], GpuModule] = {}
+        self._modules: dict[tuple[Variant, str, int], GpuModule] = {}
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
+        self._kept: dict[int, memory.Kept] = {}  # by stream
 
     def __call__(self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None) -> Any:
         """C, updated in place, or new and of A's kind where it is None; device arrays, all on one GPU.
@@ -61,23 +76,42 @@ class GpuGemm:
         unit strides it may be captured in a CUDA graph. Raises ArgumentError before anything is launched.
         """
         at = current_stream(A, B, C) if stream is None else stream_pointer(stream)
-        a, b = view(A, "A", at), view(B, "B", at)
         if C is None:
-            C = self._new(a, b, beta, at)
-        c = view(C, "C", at)
-        key = (
+            C = torch_new(A, B) if stream is None and beta == 0.0 and self.spec.C.order == "row" else None
+            C = self._new(A, B, beta, at) if C is None else C
+        # Looking at operands costs more than anything else here: of torch's own only what tells calls apart is read.
+        seen = torch_matrices(A, B, C)
+        if seen is not None:
+            key, device, a, b, c = seen
+            prepared = self._prepared.get((key, alpha, beta))
+            if prepared is not None and prepared.alone and not _meet(prepared.spans, a, b, c) and is_current(device):
+                prepared.alone(a, b, c, 0, at)
+                return C
+        return self._call(A, B, C, alpha, beta, at, None if seen is None else seen[0])
+
+    def _call(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: int, key: tuple[Any, ...] | None) -> Any:
+        a, b, c = view(A, "A", stream), view(B, "B", stream), view(C, "C", stream)
+        key = key or (
             a.shape, b.shape, c.shape, a.strides, b.strides, c.strides, a.address & 15, b.address & 15, c.address & 15,
-            alpha, beta, a.device, b.device, c.device, a.dtype, b.dtype, c.dtype, c.read_only,
+            a.device, b.device, c.device, a.dtype, b.dtype, c.dtype, c.read_only,
         )  # fmt: skip
-        prepared = self._prepared.get(key)
+        prepared = self._prepared.get((key, alpha, beta))
         if prepared is None or _meet(prepared.spans, a.address, b.address, c.address):
-            prepared = self._prepare(key, a, b, c, alpha, beta)
+            prepared = self._prepare((key, alpha, beta), a, b, c, alpha, beta)
         if is_current(a.device):
-            self._run(prepared, (a, b, c), at)
+            self._run(prepared, (a, b, c), stream)
         else:
             with on_device(a.device):
-                self._run(prepared, (a, b, c), at)
+                self._run(prepared, (a, b, c), stream)
         return C
+
+    def keep_workspace(self, stream: int) -> None:
+        """From now on calls on this stream share memory that is kept for it, where they need any of their own.
+
+        It saves an allocation a call, and is what cuBLAS does. What is captured on the stream then uses that memory
+        too: two such graphs must not run at the same time.
+        """
+        self._kept.setdefault(stream, memory.Kept())
 
     def on_host_arrays(
         self, A: Any, B: Any, C: Any, alpha: float, beta: float, device: Device, stream: Any = None
@@ -108,15 +142,19 @@ class GpuGemm:
         if packed["C"] is not C:
             C[...] = packed["C"]
 
-    def _new(self, a: ArrayView, b: ArrayView, beta: float, stream: int) -> Any:
+    def _new(self, A: Any, B: Any, beta: float, stream: int) -> Any:
         if beta != 0.0:
             raise ArgumentError(f"beta is {beta} and C is None: there is no C to add; pass C, or beta=0")
+        a, b = view(A, "A", stream), view(B, "B", stream)
         _two_dimensions(a, "A")
         _two_dimensions(b, "B")
         if a.device == HOST:
             raise ArgumentError("operands must be on one device: A on the host, B on a GPU")
+        shape, order = (a.shape[0], b.shape[1]), self.spec.C.order
+        if is_current(a.device):
+            return empty(a, shape, _DTYPES[self.spec.C.dtype], order, stream)
         with on_device(a.device):
-            return empty(a, (a.shape[0], b.shape[1]), _DTYPES[self.spec.C.dtype], self.spec.C.order, stream)
+            return empty(a, shape, _DTYPES[self.spec.C.dtype], order, stream)
 
     def _prepare(
         self, key: tuple[Any, ...] | None, a: ArrayView, b: ArrayView, c: ArrayView, alpha: float, beta: float
@@ -130,9 +168,10 @@ class GpuGemm:
         _one_device(views)
         decided = self._decide(views, alpha, beta, self.variant)
         device = devices.get(a.device)
-        launches = tuple(self._module(s.variant, device).bind(s.grid, s.arguments) for s in decided.steps)
-        spans = tuple(_span(x) for x in views.values())
-        prepared = _Prepared(launches, decided.copies, decided.workspace, spans)
+        launches = tuple(self._module(step, device).bind(step) for step in decided.steps)
+        workspace = _rounded(decided.partials) + sum(_rounded(copy.bytes) for copy in decided.copies)
+        alone = launches[0] if len(launches) == 1 and not workspace else None
+        prepared = _Prepared(launches, decided.copies, workspace, (*_span(a), *_span(b), *_span(c)), alone)
         if key is not None:
             if len(self._prepared) >= _REMEMBERED:
                 self._prepared.clear()
@@ -159,30 +198,46 @@ class GpuGemm:
         if x.dtype != wanted:
             raise ArgumentError(f"{name} has element type {x.dtype}; {self.spec.name} wants {wanted}")
 
-    def _module(self, variant: Variant, device: Device) -> GpuModule:
+    def _module(self, step: Launch, device: Device) -> GpuModule:
         with self._lock:
-            key = (variant, device.ordinal)
+            key = (step.variant, step.kernel, device.ordinal)
             if key not in self._modules:
-                self._modules[key] = self._module_for(variant, device)
+                self._modules[key] = self._module_for(step.variant, step.kernel, device)
             return self._modules[key]
 
     def _run(self, prepared: _Prepared, views: tuple[ArrayView, ArrayView, ArrayView], stream: int) -> None:
-        a, b, c = views
-        if not prepared.copies:
+        if not prepared.workspace:
+            a, b, c = views
             for launch in prepared.launches:
-                launch(a.address, b.address, c.address, stream)
+                launch(a.address, b.address, c.address, 0, stream)
             return
-        addresses = {"A": a.address, "B": b.address, "C": c.address}
-        with memory.workspace(prepared.workspace + 256 * len(prepared.copies), stream) as base:
-            for copy in prepared.copies:
-                source = a if copy.operand == "A" else b
-                order = (self.spec.A if copy.operand == "A" else self.spec.B).order
-                strides = (copy.leading, 1) if order == "row" else (1, copy.leading)
-                memory.copy_strided(source.address, source.shape, source.strides, base, strides, stream)
-                addresses[copy.operand] = base
-                base += -(-copy.bytes // 256) * 256
-            for launch in prepared.launches:
-                launch(addresses["A"], addresses["B"], addresses["C"], stream)
+        kept = self._kept.get(stream)
+        if kept is None:
+            with memory.workspace(prepared.workspace, stream) as base:
+                self._run_with(prepared, views, base, stream)
+            return
+        with kept.lock:  # the steps of one call follow one another on the stream
+            self._run_with(prepared, views, kept.of(prepared.workspace), stream)
+
+    def _run_with(
+        self, prepared: _Prepared, views: tuple[ArrayView, ArrayView, ArrayView], base: int, stream: int
+    ) -> None:
+        """The copies to memory from ``base`` on, then the launches, whose own memory comes after the copies'."""
+        a, b, c = views
+        addresses = {"A": a.address, "B": b.address}
+        for copy in prepared.copies:
+            source = a if copy.operand == "A" else b
+            order = (self.spec.A if copy.operand == "A" else self.spec.B).order
+            strides = (copy.leading, 1) if order == "row" else (1, copy.leading)
+            memory.copy_strided(source.address, source.shape, source.strides, base, strides, stream)
+            addresses[copy.operand] = base
+            base += _rounded(copy.bytes)
+        for launch in prepared.launches:
+            launch(addresses["A"], addresses["B"], c.address, base, stream)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // 256) * 256
 
 
 def _packed(values: Any, address: int, order: str, device: int) -> ArrayView:
@@ -213,7 +268,8 @@ def _span(x: ArrayView) -> tuple[int, int]:
     return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + ITEM
 
 
-def _meet(spans: tuple[tuple[int, int], ...], a: int, b: int, c: int) -> bool:
+def _meet(spans: tuple[int, int, int, int, int, int], a: int, b: int, c: int) -> bool:
     """Whether C's extent meets that of A or of B: then the exact check is asked for again."""
-    low, high = c + spans[2][0], c + spans[2][1]
-    return (low < a + spans[0][1] and a + spans[0][0] < high) or (low < b + spans[1][1] and b + spans[1][0] < high)
+    a_low, a_high, b_low, b_high, c_low, c_high = spans
+    c_low, c_high = c + c_low, c + c_high
+    return (c_low < a + a_high and a + a_low < c_high) or (c_low < b + b_high and b + b_low < c_high)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import struct
-import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gemmgen.diagnostics import LaunchError
+from gemmgen.ir.nodes import Call, walk
 from gemmgen.runtime import driver
 from gemmgen.runtime.driver import on_device
+from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
+from gemmgen.runtime.tensormap import Maps, maps_of
 
 if TYPE_CHECKING:
-    from gemmgen.launch import Arguments
+    from collections.abc import Mapping, Sequence
+
+    from gemmgen.ir.nodes import KernelIR, Param
+    from gemmgen.launch import Launch
+    from gemmgen.runtime.build import Built
     from gemmgen.runtime.cubin import Resources
     from gemmgen.runtime.device import Device
 
@@ -23,8 +25,8 @@ OPT_IN_ABOVE = 48 << 10  # bytes of dynamic shared memory that need no permissio
 WARP = 32
 REGISTER_UNIT = 256  # registers are handed out to a warp in units of this many
 
-# C types of the parameters of a product: M, N, K, alpha, A, lda, B, ldb, beta, C, ldc (struct's letters)
-GEMM_SIGNATURE = "iiifPNPNfPN"
+_LETTERS = {"int": "i", "size": "N", "float": "f"}  # struct's letters for the C types of a kernel's parameters
+_OPERANDS = {"A": A, "B": B, "C": C}  # any other pointer is to the workspace
 
 
 class LaunchLimits(Protocol):
@@ -62,22 +64,21 @@ def check_resources(limits: LaunchLimits, threads: int, registers: int, shared_b
         )
 
 
-class _Frame(threading.local):
-    """Where a thread lays out the arguments of its launches: the driver copies them during the call."""
-
-    def __init__(self, signature: str) -> None:
-        self.values = ctypes.create_string_buffer(struct.calcsize("@" + signature))
-        # Padding before each value: a format of all before it and none of it ends where it begins.
-        offsets = [struct.calcsize(f"@{signature[:i]}0{letter}") for i, letter in enumerate(signature)]
-        base = ctypes.addressof(self.values)
-        self.pointers = (ctypes.c_void_p * len(signature))(*(base + o for o in offsets))
-        self.address = ctypes.addressof(self.pointers)
+def check_architecture(ir: KernelIR, device: Device) -> None:
+    """Raise LaunchError where a kernel has an instruction that a GPU is too old for."""
+    rows = [s.row for s in walk(ir.body) if isinstance(s, Call)]
+    newest = max(rows, key=lambda row: row.arch, default=None)
+    if newest is not None and newest.arch > 10 * device.cc[0] + device.cc[1]:
+        raise LaunchError(
+            f"{ir.name} uses {newest.name}, which needs compute capability {newest.arch // 10}.{newest.arch % 10}; "
+            f"{device.name} has {device.cc[0]}.{device.cc[1]}"
+        )
 
 
 class Module:
-    """A kernel on the GPUs of one architecture, from a cubin (or PTX), with the C types of its parameters.
+    """A kernel on the GPUs of one architecture, from a cubin (or PTX).
 
-    ``threads`` a block; ``shared_bytes`` of dynamic shared memory a block, over 48 KB opted into where it is needed.
+    ``threads`` a block; ``shared_bytes`` of dynamic shared memory a block, over 48 KB opted into on ``device``.
     ``resources``, where known, are checked against the GPU, so that an impossible launch is a typed error.
     Raises LaunchError. May be used from several threads.
     """
@@ -89,7 +90,6 @@ class Module:
         threads: int,
         shared_bytes: int = 0,
         *,
-        signature: str,
         resources: Resources | None = None,
         kind: Literal["cubin", "ptx"] = "cubin",
         device: Device | None = None,
@@ -108,78 +108,98 @@ class Module:
                 self._kernel = self._library.get_kernel(name)
             except Exception as e:  # cuda.core's own type, which is not part of its documented surface
                 raise LaunchError(f"{name} cannot be loaded on {self.device.name} ({self.device.arch}): {e}") from e
-        self.handle: Any = self._kernel.handle
-        self._pack = struct.Struct("@" + signature).pack_into
-        self._frame = _Frame(signature)
-        self._opted_in: set[int] = set()
-        bindings = driver.bindings()
-        self._launch: Any = bindings.cuLaunchKernel
-        self._stream: Any = bindings.CUstream
+            self.handle = int(self._kernel.handle)
+            if shared_bytes > OPT_IN_ABOVE:
+                self._opt_in()
+        self._launch = driver.launcher()
 
-    def launch(self, grid: tuple[int, int, int], values: tuple[Any, ...], stream: int) -> None:
-        """Launch on the stream, in the current context. No wait and no allocation: may be captured in a graph."""
-        if self.shared_bytes > OPT_IN_ABOVE:
-            self._opt_in()
-        frame = self._frame
-        self._pack(frame.values, 0, *values)
-        (status,) = self._launch(
-            self.handle, *grid, self.threads, 1, 1, self.shared_bytes, _stream(self._stream, stream), frame.address, 0
-        )
+    def launch(self, grid: tuple[int, int, int], values: Sequence[Constant], stream: int) -> None:
+        """Launch with these arguments on a stream, in the current context. No wait, no allocation: may be captured."""
+        frame = Frame(grid, self.threads, self.shared_bytes, values)
+        frame.fill(stream)
+        self.start(frame)
+
+    def start(self, frame: Frame) -> None:
+        """Launch what a frame says, in the current context."""
+        status = self._launch(frame.config, self.handle, frame.pointers, None)
         if status != 0:
-            raise driver.failure(f"the launch of {self.name} with a grid of {grid}", status)
+            raise driver.failure(f"the launch of {self.name} with a grid of {frame.grid}", status)
 
     def _opt_in(self) -> None:
-        """The permission for more than 48 KB, once a GPU."""
-        device = driver.call("cuCtxGetDevice")
-        if int(device) in self._opted_in:
-            return
+        """The permission for more than 48 KB."""
         attribute = driver.bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        driver.call("cuKernelSetAttribute", attribute, self.shared_bytes, self.handle, device)
-        self._opted_in.add(int(device))
+        kernel, device = driver.bindings().CUkernel(self.handle), driver.call("cuCtxGetDevice")
+        driver.call("cuKernelSetAttribute", attribute, self.shared_bytes, kernel, device)
 
 
 class GpuModule(Module):
-    """A kernel of a product, with the parameters that all of them have."""
+    """A kernel of a product on one GPU, with its parameters as the IR has them."""
 
-    def __init__(
-        self,
-        code: bytes,
-        name: str,
-        threads: int,
-        shared_bytes: int = 0,
-        *,
-        resources: Resources | None = None,
-        kind: Literal["cubin", "ptx"] = "cubin",
-        device: Device | None = None,
-    ) -> None:
+    def __init__(self, ir: KernelIR, built: Built, device: Device) -> None:
+        # What is over 48 KB is dynamic in the text, and given at the launch.
+        dynamic = ir.shared_bytes if ir.shared_bytes > OPT_IN_ABOVE else 0
         super().__init__(
-            code, name, threads, shared_bytes, signature=GEMM_SIGNATURE, resources=resources, kind=kind, device=device
+            built.code, ir.name, ir.threads, dynamic, resources=built.resources, kind=built.kind, device=device
         )
+        self.ir = ir
 
-    def bind(self, grid: tuple[int, int, int], arguments: Arguments) -> Bound:
-        """A launch with everything fixed but the addresses; offsets of the arguments are in elements of float32."""
-        a = arguments
-        return Bound(self, grid, (a.M, a.N, a.K, a.alpha), (a.lda, a.ldb, a.beta), a.ldc, (4 * a.A, 4 * a.B, 4 * a.C))
+    def bind(self, step: Launch) -> Bound:
+        """A launch of this kernel with everything fixed but the addresses."""
+        return Bound(self, step)
 
 
-@dataclass(frozen=True)
 class Bound:
-    """A launch that waits for the addresses of A, B and C. ``offsets`` in bytes from them."""
+    """A launch that waits for the addresses of A, B, C and the workspace. May be called from several threads."""
 
-    module: GpuModule
-    grid: tuple[int, int, int]
-    sizes: tuple[int, int, int, float]
-    middle: tuple[int, int, float]
-    ldc: int
-    offsets: tuple[int, int, int]
+    def __init__(self, module: GpuModule, step: Launch) -> None:
+        given = step.arguments
+        self.module, self.grid = module, step.grid
+        self._offsets = 4 * given.A, 4 * given.B, 4 * given.C
+        self._arguments = [_argument(p, step.scalars) for p in module.ir.params]
+        self._maps = tuple(_maps(module.ir, step))
+        self._free: list[Frame] = []  # frames that no call is using: taken and put back whole, which threads may do
 
-    def __call__(self, a: int, b: int, c: int, stream: int) -> None:
-        lda, ldb, beta = self.middle
-        da, db, dc = self.offsets
-        self.module.launch(self.grid, (*self.sizes, a + da, lda, b + db, ldb, beta, c + dc, self.ldc), stream)
+    def __call__(self, a: int, b: int, c: int, workspace: int, stream: int) -> None:
+        """Addresses in bytes of the operands' first elements."""
+        da, db, dc = self._offsets
+        a, b, c = a + da, b + db, c + dc
+        try:
+            frame = self._free.pop()
+        except IndexError:
+            frame = Frame(self.grid, self.module.threads, self.module.shared_bytes, self._arguments)
+        frame.fill(stream, a, b, c, workspace)
+        if self._maps and frame.places != (a, b, c):
+            self._point(frame, (a, b, c))
+        self.module.start(frame)
+        self._free.append(frame)
+
+    def _point(self, frame: Frame, places: tuple[int, int, int]) -> None:
+        """The tensor maps of operands at these addresses become the frame's."""
+        made = []
+        for argument, operand, maps in self._maps:
+            made.append(maps.at(places[operand]))
+            frame.point(argument, made[-1])
+        frame.maps, frame.places = tuple(made), places
 
 
-@functools.lru_cache(maxsize=64)
-def _stream(make: Any, handle: int) -> Any:
-    """The driver's object for a stream handle: made once, since a program uses few."""
-    return make(handle)
+def _argument(p: Param, scalars: Mapping[str, int | float]) -> Constant | int:
+    match p.kind:
+        case "pointer":
+            return _OPERANDS.get(p.name, WORKSPACE)
+        case "tensormap":
+            return A  # any address: a map is put there before the launch
+        case "int" | "size" | "float":
+            return _LETTERS[p.kind], scalars[p.name]
+
+
+def _maps(ir: KernelIR, step: Launch) -> list[tuple[int, int, Maps]]:
+    """(argument's number, operand's number, maps) of each tensor map of a kernel."""
+    given, spec = step.arguments, ir.spec
+    size = given.M, given.N, given.K
+    leading = {"A": given.lda, "B": given.ldb, "C": given.ldc}
+    orders = {"A": spec.A.order, "B": spec.B.order, "C": spec.C.order}
+    at = {p.name: i for i, p in enumerate(ir.params)}
+    return [
+        (at[m.name], _OPERANDS[m.operand], maps_of(m, orders[m.operand], size, leading[m.operand]))
+        for m in ir.tensor_maps
+    ]

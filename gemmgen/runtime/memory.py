@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import LaunchError
-from gemmgen.runtime.driver import LEGACY_STREAM, call, on_device
+from gemmgen.runtime.driver import LEGACY_STREAM, bindings, call, on_device
 
 if TYPE_CHECKING:
     from gemmgen.runtime.arrays import ArrayView
@@ -133,14 +134,49 @@ def download_view(x: ArrayView) -> Any:
     return out
 
 
+KEPT_BYTES = 256 << 20  # of freed workspaces, what stays with the program from one synchronisation to the next
+
+
 @contextmanager
 def workspace(size: int, stream: int) -> Iterator[int]:
     """Device memory in the order of a stream, at a multiple of 256 bytes; may be used in a graph that is captured."""
-    address = int(call("cuMemAllocAsync", max(size, 1), stream))
+    address = int(call("cuMemAllocFromPoolAsync", max(size, 1), _pool(int(call("cuCtxGetDevice"))), stream))
     try:
         yield address
     finally:
         call("cuMemFreeAsync", address, stream)
+
+
+@functools.cache
+def _pool(ordinal: int) -> Any:
+    """A pool of gemmgen's own on a GPU: a default one gives all back to the system whenever something waits."""
+    driver = bindings()
+    where = driver.CUmemLocation()
+    where.type, where.id = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, ordinal
+    properties = driver.CUmemPoolProps()
+    properties.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location = where
+    pool = call("cuMemPoolCreate", properties)
+    threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    call("cuMemPoolSetAttribute", pool, threshold, driver.cuuint64_t(KEPT_BYTES))
+    return pool
+
+
+class Kept:
+    """Workspace that is kept from call to call. ``lock`` is held while the steps of one call are enqueued."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._held: DeviceArray | None = None
+
+    def of(self, size: int) -> int:
+        """The address of at least ``size`` bytes, in the current context; waits for the GPU where it must grow."""
+        if self._held is None or self._held.nbytes < size:
+            ordinal = int(call("cuCtxGetDevice"))
+            if self._held is not None:
+                self._held.free()
+            self._held = DeviceArray.empty((1, -(-size // 4)), "float32", ordinal)
+        return self._held.address
 
 
 _COPY = r"""
@@ -173,8 +209,8 @@ def copy_strided(
     here = device.current()
     assert here is not None
     grid = (min(-(-columns // 256), 65535), min(rows, 65535), 1)
-    values = (rows, columns, source, strides[0], strides[1], target, target_strides[0], target_strides[1])
-    _copier(here).launch(grid, values, stream)
+    values = (rows, columns, source, *strides, target, *target_strides)
+    _copier(here).launch(grid, list(zip("iiPqqPqq", values, strict=True)), stream)
 
 
 @functools.cache
@@ -184,4 +220,4 @@ def _copier(here: Device) -> Module:
     from gemmgen.runtime.launch import Module
 
     built = compile_for(_COPY, here, name="gemmgen_copy")
-    return Module(built.code, "gemmgen_copy", 256, signature="iiPqqPqq", kind=built.kind, device=here)
+    return Module(built.code, "gemmgen_copy", 256, kind=built.kind, device=here)

@@ -110,7 +110,7 @@ def call_cost() -> str:
     import torch
     from cuda.core import Device, LaunchConfig, launch
 
-    from gemmgen.runtime.arrays import current_stream, view
+    from gemmgen.runtime.arrays import current_stream, torch_matrices, view
     from gemmgen.runtime.driver import is_current
 
     a, b, c = (torch.randn(s, device="cuda") for s in ((128, 16), (16, 128), (128, 128)))
@@ -129,9 +129,11 @@ def call_cost() -> str:
     costs = {
         "call": lambda: made(a, b, c),
         "call without the kernel object": lambda: inner(a, b, c),
-        "launch": lambda: bound(*addresses, stream),
+        "launch": lambda: bound(*addresses, 0, stream),
         "cuda.core launch": lambda: launch(at, config, module._kernel, *values),
         "three views": lambda: (view(a), view(b), view(c)),
+        "what tells calls apart": lambda: torch_matrices(a, b, c),
+        "call with a new C": lambda: made(a, b),
         "current stream": lambda: current_stream(a, b, c),
         "current device": lambda: is_current(0),
     }
