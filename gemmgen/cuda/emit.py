@@ -13,6 +13,7 @@ from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
 from gemmgen.cuda.statements import Printer, memory_of, pointer_type
 from gemmgen.cuda.terms import TYPES, declaration, dimensions
+from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import DTYPE_BYTES, Array, Constant, KernelIR, Load, Param, Store, size_bytes, walk
 from gemmgen.ir.show import show
 from gemmgen.spec.text import to_text
