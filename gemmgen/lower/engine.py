@@ -21,7 +21,7 @@ class Engine:
         self.shared = shared
         self.depth = s.p.pipeline.depth
         stages = s.constants.get("STAGES")
-        self.full = Array("full", "shared", "u64", (stages.expr if stages else Const(self.depth),), align=8)
+        self.full = Array("barriers", "shared", "u64", (stages.expr if stages else Const(self.depth),), align=8)
         self.maps = tuple(self._map(c.operand, c.buffer) for c in s.p.copies)
 
     def _map(self, operand: str, buffer: str) -> TensorMap:
@@ -36,7 +36,7 @@ class Engine:
         """Initialise the barriers before anyone waits for them."""
         each = nest([("s", self._stages(), 1)], lambda s: [Call(MBARRIER_INIT, (Ref(self.full, (s,)),))], unroll=None)
         first = If(self.s.tid.eq(0), (*each, Call(MBARRIER_FENCE, ())))
-        return [first, self.s.sync("full: set up above, waited for below")]
+        return [first, self.s.sync("barriers: set up above, waited for below")]
 
     def _stages(self) -> Expr:
         assert self.full.shape is not None

@@ -32,7 +32,8 @@ def inner_steps(w: Walk, t: Inner) -> list[Stmt]:
         return [*out, For(k, shape.start, shape.stop, shape.step, tuple(body), True)]
     chunk = w.s.constant("UNROLL", unroll, str(unroll), "steps along k in the text of the main loop")
     kk, outer = loop("kk", w.s.extent("k"), step=chunk, unroll=None)
-    j, shape = loop("j", chunk)
+    # Not j: the loops over a fragment are named i and j.
+    j, shape = loop("step", chunk)
     last = both(j.eq(chunk - 1), kk.eq(w.s.extent("k") - chunk))
     body = _step(w, t, kk + j, j, last)
     inner = For(j, shape.start, shape.stop, shape.step, tuple(body), True)
@@ -92,10 +93,10 @@ def _fragment(w: Walk, f: Fragment, k: Expr, j: Expr) -> list[Stmt]:
 def _prefetching(w: Walk, t: Inner, k: Expr, j: Expr, last: Expr) -> list[Stmt]:
     """Fetch for the next step, then multiply for this one."""
     out: list[Stmt] = []
-    following = _named(out, "k1", select(last, 0, k + 1), "the step that is fetched now")
+    following = _named(out, "nextK", select(last, 0, k + 1), "the step that is fetched now")
     stage: Expr | None = None
     if w.depth > 1:
-        stage = _named(out, "stage1", select(last, w.following, w.stage[0]), "and its stage")
+        stage = _named(out, "nextKStage", select(last, w.following, w.stage[0]), "and its stage")
     run = value_of(w.f.run) or 1
     sources = {f.operand: w.source(f.operand, f.buffer) for f in t.body if isinstance(f, Fragment)}
     sources = {x: type(source)(source.memory, stage) for x, source in sources.items()}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gemmgen.diagnostics import Problem, Span, SpecError, quoted
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
+from gemmgen.spec.steps import idle, step_problems
 from gemmgen.spec.suggest import (
     LANES,
     MAX_ACCUMULATORS,
@@ -60,9 +61,10 @@ def problems(subject: Subject) -> list[Problem]:
 
 def notes(spec: Spec) -> tuple[str, ...]:
     """What is legal and worth saying."""
+    found = list(idle(spec))
     if spec.warp is not None and not spec.has("warptile"):
-        return (f"tile warp {spec.warp[0]}x{spec.warp[1]} has no effect without 'use warptile'",)
-    return ()
+        found.append(f"tile warp {spec.warp[0]}x{spec.warp[1]} has no effect without 'use warptile'")
+    return tuple(found)
 
 
 def warp_iterations(spec: Spec) -> tuple[int, int]:
@@ -148,8 +150,8 @@ def _choices(s: Subject) -> Iterator[Problem]:
         if not s.good(row.fields[0]) or value == row.default:
             continue
         if row.choices and value not in row.choices:
-            legal = ", ".join(str(c) for c in row.choices)
-            yield Problem(f"{row.name} {quoted(str(value))} is not supported", f"{legal} is", s.span(row.name))
+            legal = f"{', '.join(str(c) for c in row.choices[:-1])} and {row.choices[-1]} are"
+            yield Problem(f"{row.name} {quoted(str(value))} is not supported", legal, s.span(row.name))
         if row.pattern and not re.fullmatch(row.pattern, str(value)):
             hint = f"write it like '{row.name} {row.example}'"
             yield Problem(f"{quoted(str(value))} is not a value of {row.name}", hint, s.span(row.name))
@@ -276,6 +278,7 @@ RULES: tuple[Callable[[Subject], Iterator[Problem]], ...] = (
     _operands,
     _choices,
     _k_step,
+    step_problems,
     _tiling,
     _warp_given,
     _lanes,

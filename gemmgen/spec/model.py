@@ -67,7 +67,7 @@ def setting(default: Any, doc: str, *, line: str, form: Form, **how: Any) -> Any
 
     ``line`` is how a line that gives it starts, ``form`` how the rest of that line reads. ``how``: for sizes
     ``parts`` (their names) and ``optional`` (how many of the last may be left out); for a number or word ``choices``,
-    or ``pattern`` and ``example``.
+    for a number ``most``, for a word ``pattern`` and ``example``.
     """
     return field(default=default, metadata={"doc": doc, "line": line, "form": form, **how})
 
@@ -123,7 +123,11 @@ class Spec:
     pad_a: int = setting(0, "elements left empty after each row of A's shared tile", line="pad_a", form="number")
     pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
     min_blocks: int = setting(
-        0, "blocks that a multiprocessor must hold, which limits registers; 0: any", line="min_blocks", form="number"
+        0,
+        "blocks that a multiprocessor must hold, which limits registers; 0: any",
+        line="min_blocks",
+        form="number",
+        most=32,
     )
     tune: tuple[tuple[str, tuple[Any, ...]], ...] = setting(
         (), "values of a setting (on and off for a toggle) from which `gemmgen tune` chooses", line="tune", form="tune"
@@ -186,6 +190,7 @@ class Setting:
     parts: tuple[str, ...] = ()
     optional: int = 0
     choices: tuple[Any, ...] = ()
+    most: int | None = None
     pattern: str = ""
     example: str = ""
 

@@ -63,13 +63,20 @@ ASSEMBLER_NAMES = _words("""
     A7 WARP_SZ function_name inlined_at
 """)
 
-# Identifiers of the CUDA text that gemmgen writes. A test holds that every one is here.
+# Identifiers of the CUDA text that gemmgen writes: all that stand outside the kernel, and all
+# inside it, where a clash would be legal and puzzling. A test holds that every one is here.
 EMITTED_NAMES = _words("""
     A B C M N K lda ldb ldc alpha beta BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARPS STRIDE_A
     STRIDE_B STRIDE_C STAGES As Bs Cs dynamicShared regM regN threadResults acc staged out old warp lane warpRow
     warpCol threadRow threadCol row col rowsLeft colsLeft innerRowA innerColA innerRowB innerColB tileA tileB
     tileC blockA blockB blockC as_float2 as_float4 i j k k0 m n p q v line offset pass
+    UNROLL TILE_BYTES TensorMap shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero
+    cp_async16_or_zero cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_wait tma_load
+    load_global_float load_global_float2 load_global_float4 load_shared_float load_shared_float2 load_shared_float4
+    mapA mapB keptA keptB stage nextStage followingStage nextK nextKStage step tiles t a b kk s f barriers parity column
 """)
+
+_EMITTED = re.compile(r"(cp_async_wait|stage)[0-9]+")
 
 RESERVED = CPP_KEYWORDS | CUDA_NAMES | ASSEMBLER_NAMES | EMITTED_NAMES
 
@@ -93,7 +100,7 @@ def name_problem(name: str) -> tuple[str, str] | None:
         return f"kernel name '{name}' is a name that C or CUDA C++ already has", hint
     if name in ASSEMBLER_NAMES:
         return f"kernel name '{name}' is a name that NVIDIA's assembler does not take", hint
-    if name in EMITTED_NAMES:
+    if name in EMITTED_NAMES or _EMITTED.fullmatch(name):
         return f"kernel name '{name}' is a name that the generated text uses", hint
     if _IMPLEMENTATION.match(name):
         return f"kernel name '{name}' starts like the compiler's own names", hint
