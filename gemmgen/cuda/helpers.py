@@ -67,10 +67,14 @@ def pinned_load(name: str, space: str, width: int) -> str:
     into = ", ".join(f"%{i}" for i in range(width))
     registers = into if width == 1 else f"{{{into}}}"
     suffix = "" if width == 1 else f".v{width}"
-    where = '"r"((unsigned int)__cvta_generic_to_shared(p))' if space == "shared" else '"l"(p)'
+    shared = space == "shared"
+    parameters = "const float* array, int bytes" if shared else "const float* p"
+    where = '"r"((unsigned int)__cvta_generic_to_shared(array) + bytes)' if shared else '"l"(p)'
     outputs = ", ".join(f'"=f"({part})' for part in parts)
-    return f"""// {4 * width} bytes of {space} memory, loaded here: the compiler moves no volatile load past another.
-__device__ __forceinline__ {kind} {name}(const float* p)
+    what = f"{4 * width} bytes of {space} memory"
+    return f"""\
+// {what}{", some bytes into an array" if shared else ""}: the compiler moves no volatile load past another.
+__device__ __forceinline__ {kind} {name}({parameters})
 {{
     {kind} v;
     asm volatile("ld.volatile.{space}{suffix}.f32 {registers}, [%{width}];"

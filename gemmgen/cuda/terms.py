@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isinf, isnan
 
-from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, select, value_of
-from gemmgen.ir.facts import is_wide, substitute
+from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, lift, select, value_of
+from gemmgen.ir.facts import is_wide, substitute, variables
 from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
 from gemmgen.ir.show import show
 
@@ -95,10 +95,41 @@ def loaded(s: Load, env: Env) -> list[str]:
     """The value that a load gives: one piece, or three where it is guarded."""
     what = access(s.src, s.width, env)
     if s.pinned:
-        what = f"{pinned_name(s)}({address(s.src, env)})"
+        what = f"{pinned_name(s)}({', '.join(_pinned_place(s.src, env))})"
     if s.guard is None:
         return [what]
     return [expression(s.guard, env), f"? {what}", f": {zeros(s.width)}"]
+
+
+def _pinned_place(ref: Ref, env: Env) -> tuple[str, ...]:
+    """An address; in shared memory the start of the array and an offset, which costs one register for all of it."""
+    shape = ref.array.shape
+    if ref.array.space != "shared" or not shape:
+        return (address(ref, env),)
+    terms: list[Expr] = []
+    stride: Expr = lift(4)
+    for extent, i in zip(reversed(shape), reversed(ref.index), strict=True):
+        terms = [*(term * stride for term in _summands(i)), *terms]
+        stride = extent * stride
+    # What unrolling makes a number comes last: the rest is then one register for many loads.
+    terms.sort(key=_is_number_when_unrolled)
+    offset: Expr = lift(0)
+    for term in terms:
+        offset = offset + term
+    return (f"&{ref.memory.name}{'[0]' * len(shape)}", expression(offset, env))
+
+
+def _summands(e: Expr) -> list[Expr]:
+    match e:
+        case Bin("+", a, b):
+            return [*_summands(a), *_summands(b)]
+        case _:
+            return [e]
+
+
+def _is_number_when_unrolled(e: Expr) -> bool:
+    """Whether all variables are those of loops whose trips are known."""
+    return all(v.hi is not None and v.uniform and "." not in v.name for v in variables(e))
 
 
 def pinned_name(s: Load) -> str:

@@ -12,17 +12,29 @@ BANK_ROW = 32
 """Elements of 4 bytes in one row of all banks."""
 
 
-def element_of(array: Array, layout: Layout, at: Mapping[Dim, Expr], stage: Expr | None) -> Ref:
-    """The element of a tile at given coordinates; ``stage`` is which of the buffer's tiles, None where it has one."""
+def element_of(
+    array: Array, layout: Layout, at: Mapping[Dim, Expr], stage: Expr | None, bits: Expr | None = None
+) -> Ref:
+    """The element of a tile at given coordinates; ``stage`` is which of the buffer's tiles, None where it has one.
+
+    ``bits`` are the row's bits that a swizzle uses, where the caller has a simpler expression for them.
+    """
     row, col = (at[d] for d in layout.dims)
     if layout.swizzle:
-        col = swizzled(row, col, layout.extents[1])
+        length = layout.extents[1]
+        col = ((col // 4) ^ (row_bits(row, length) if bits is None else bits)) * 4 + col % 4
     lead = () if stage is None else (stage,)
     return Ref(array, (*lead, row, col))
 
 
-def swizzled(row: Expr, col: Expr, length: int) -> Expr:
-    """The column with its piece of 16 bytes permuted as TMA does for rows of 32, 64 or 128 bytes: the number of the
-    piece, exclusive or the row's number counted in rows of all banks (PTX ISA, "Swizzling modes")."""
+def row_bits(row: Expr, length: int) -> Expr:
+    """What TMA's swizzle of rows of 32, 64 or 128 bytes takes of a row's number: rows of all banks, counted modulo the
+    pieces of 16 bytes in a row (PTX ISA, "Swizzling modes")."""
     pieces = length // 4
-    return ((col // 4) ^ ((row // (BANK_ROW // length)) % pieces)) * 4 + col % 4
+    return (row // (BANK_ROW // length)) & (pieces - 1)
+
+
+def split_bits(low: Expr, high: Expr, length: int) -> Expr:
+    """The same of ``low + high``, where no bit is set in both: part by part, of which one is known when unrolled."""
+    pieces, per = length // 4, BANK_ROW // length
+    return (low // per % pieces) ^ (high // per % pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmgen.ir.expr import Const, Expr, Var
+from gemmgen.ir.expr import Const, Expr, Var, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
 from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, GLOBAL, LEADING, SIZES, Scope, let
 from gemmgen.tile.program import DIMS, Level, TileProgram
@@ -15,7 +15,8 @@ class Place:
     """Where a thread works: its first row and column in the block tile, and how its pieces are spaced.
 
     Row ``i`` of piece ``(p, q)`` is ``row + p * sub_m + i``; ``rows`` and ``cols`` are all of a thread's rows and
-    columns (pieces x TM, pieces x TN).
+    columns (pieces x TM, pieces x TN). ``low`` are the bits of ``row`` below those that a piece's or a warp's number
+    sets, where they are apart.
     """
 
     row: Expr
@@ -27,6 +28,7 @@ class Place:
     sub_m: Expr
     sub_n: Expr
     block: dict[str, Pointer]
+    low: Expr | None = None
 
 
 def constants(s: Scope) -> None:
@@ -76,6 +78,7 @@ def place(s: Scope) -> tuple[list[Stmt], Place]:
         warp_row = let(out, "warpRow", warp // (named["BN"].expr // wn))
         warp_col = let(out, "warpCol", warp % (named["BN"].expr // wn))
         y, x = _split(out, lane, lane_level, sub_m // tm, sub_n // tn)
+        low = y * tm if _apart(value_of(sub_m) or 1, value_of(wm) or 1) else None
         row = let(out, "row", warp_row * wm + y * tm, "first row of this thread in the block's tile")
         col = let(out, "col", warp_col * wn + x * tn, "first column of this thread in the block's tile")
         m_iter, n_iter = named["M_ITER"].expr, named["N_ITER"].expr
@@ -84,12 +87,18 @@ def place(s: Scope) -> tuple[list[Stmt], Place]:
         row = let(out, "row", y * tm, "first row of this thread in the block's tile")
         col = let(out, "col", x * tn, "first column of this thread in the block's tile")
         m_iter = n_iter = one
-        sub_m, sub_n = tm, tn
+        sub_m, sub_n, low = tm, tn, None
     out += _edges(s)
     block = {x: _block_pointer(s, x) for x in ("A", "B", "C")}
     what = {"A": "this block's rows of A", "B": "its columns of B", "C": "its tile of C"}
     out += [LetPointer(block[x], what[x]) for x in ("A", "B", "C")]
-    return out, Place(row, col, tm, tn, m_iter, n_iter, sub_m, sub_n, block)
+    return out, Place(row, col, tm, tn, m_iter, n_iter, sub_m, sub_n, block, low)
+
+
+def _apart(piece: int, warp: int) -> bool:
+    """Whether rows within a piece, the piece's number and the warp's number set different bits, as far as the lowest
+    three go, which swizzles use."""
+    return piece & (piece - 1) == 0 and warp % 8 == 0
 
 
 def _split(out: list[Stmt], index: Expr, level: Level, rows: Expr, cols: Expr) -> tuple[Expr, Expr]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
 from gemmgen.ir.nodes import Alloc, Array, Fma, If, Let, Load, Pointer, Ref, Stmt
-from gemmgen.lower.layout import element_of
+from gemmgen.lower.layout import element_of, split_bits
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import LEADING, Scope
@@ -102,19 +102,29 @@ class Fragments:
         dst = element(self.a, self.a_extents, (Const(0), piece * self.at.tm + i, Const(0)))
         k = k // self.run * self.run  # as it is, but now known to be whole runs
         where = self.at.row + piece * self.at.sub_m + i
-        return [self._load(dst, self._source("A", source, "m", where, k), value_of(self.run) or 1, True)]
+        src = self._source("A", source, "m", where, k, self._bits(piece, i))
+        return [self._load(dst, src, value_of(self.run) or 1, True)]
+
+    def _bits(self, piece: Expr, i: Expr) -> Expr | None:
+        """The bits of a row's number that A's swizzle uses, in parts of which unrolling makes one a number."""
+        buffer = self.s.p.buffer("A")
+        if buffer is None or not buffer.layout.swizzle or self.at.low is None:
+            return None
+        return split_bits(self.at.low + i, piece * self.at.sub_m, buffer.layout.extents[1])
 
     def _load(self, dst: Ref, src: Ref, width: int, staged: bool) -> Load:
         origin = "use float4" if width > 1 else "tile thread" if staged else "tile block"
         return Load(dst, src, width, None, origin, pinned=self.s.p.product.pinned)
 
-    def _source(self, operand: str, source: Source, dim: Dim, where: Expr, k: Expr) -> Ref:
+    def _source(
+        self, operand: str, source: Source, dim: Dim, where: Expr, k: Expr, bits: Expr | None = None
+    ) -> Ref:
         p = self.s.p
         at: dict[Dim, Expr] = {dim: where, "k": k}
         if isinstance(source.memory, Array):
             buffer = p.buffer(operand)
             assert buffer is not None
-            return element_of(source.memory, buffer.layout, at, source.stage)
+            return element_of(source.memory, buffer.layout, at, source.stage, bits)
         if dim in p.variant.guard and self.clamped:
             at[dim] = smaller(where, self.s.left(dim) - 1)
         leading = at[p.strided(operand)] * LEADING[operand]

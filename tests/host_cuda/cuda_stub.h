@@ -206,9 +206,15 @@ inline void call(void (*kernel)(P...), void** values)
 }  // namespace host
 
 // Helpers that are PTX in the text.
-inline float load_shared_float(const float* p) { return *p; }
-inline float2 load_shared_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
-inline float4 load_shared_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+inline float load_shared_float(const float* array, int bytes) { return array[bytes / 4]; }
+inline float2 load_shared_float2(const float* array, int bytes)
+{
+    return *reinterpret_cast<const float2*>(array + bytes / 4);
+}
+inline float4 load_shared_float4(const float* array, int bytes)
+{
+    return *reinterpret_cast<const float4*>(array + bytes / 4);
+}
 inline float load_global_float(const float* p) { return *p; }
 inline float2 load_global_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
 inline float4 load_global_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
