@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from hypothesis import strategies as st
 
 from gemmgen.spec.check import check
@@ -14,13 +17,14 @@ NAMES = ["k1", "x", "smem_k", "float4_test", "kernel_a", "Gemm"]
 
 @st.composite
 def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk: int = 17, max_size: int = 256,
-          orders: tuple[str, ...] = ("row",)) -> Spec:
+          orders: tuple[str, ...] = ("row",), way: str | None = None) -> Spec:
     """A legal spec. ``max_threads`` in a block, ``max_sums`` accumulators in a thread, ``max_bk`` and ``max_size``
-    (of BM and BN) keep it small enough to simulate; ``orders`` are the memory orders that operands may have.
+    (of BM and BN) keep it small enough to simulate; ``orders`` are the memory orders that operands may have. ``way``:
+    tiles pass through shared memory, and are brought so ("plain", "cpasync", "tma"; TMA may need larger tiles).
 
     Tiles are often no powers of two, thread counts no multiples of a warp or of a load's width.
     """
-    use = {toggle for toggle in ("coalescing", "smem") if draw(st.booleans())}
+    use = {toggle for toggle in ("coalescing", "smem") if draw(st.booleans())} | ({"smem"} if way else set())
     if "smem" in use:
         use |= {toggle for toggle in ("transposeA", "float4") if draw(st.booleans())}
     warptile = "smem" in use and max_threads >= LANES and draw(st.booleans())
@@ -29,17 +33,66 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
     kind = warp_tiles if warptile else thread_tiles
     tiles = draw(kind(max_threads, max_sums, max_size))
     bk = draw(st.one_of(st.sampled_from([4, 8, 16]), st.integers(1, max_bk)).filter(lambda k: k <= max_bk))
-    operand = st.builds(Operand, order=st.sampled_from(orders))
+    order = st.sampled_from(orders)
+    operands = {x: Operand(order=draw(order)) for x in "ABC"}
+    if way == "tma":
+        bk = -(-bk // 4) * 4
+        operands["B"] = Operand()
+        use = (use | {"float4"}) - {"transposeA"} | ({"transposeA"} if operands["A"].order == "col" else set())
+        tiles = grown(tiles, bk)
     spec = Spec(
-        name=draw(st.sampled_from(NAMES)),
-        use=frozenset(use),
-        A=draw(operand),
-        B=draw(operand),
-        C=draw(operand),
-        **tiles | {"block": (*tiles["block"], bk)},
+        name=draw(st.sampled_from(NAMES)), use=frozenset(use), **operands, **tiles | {"block": (*tiles["block"], bk)}
     )
+    spec = replace(spec, **draw(pipelines(spec, way)))
     check(spec)
     return spec
+
+
+def grown(tiles: dict[str, Any], bk: int) -> dict[str, Any]:
+    """Tiles with more rows and columns a thread, until TMA can copy them: rows of 16 bytes, tiles of 128."""
+    found = dict(tiles)
+    for axis in (0, 1):
+        extent = tiles["block"][axis]
+        by = next(f for f in (1, 2, 4, 8) if extent * f % 4 == 0 and extent * f * bk % 32 == 0)
+        for name in ("block", "thread", "warp"):
+            if tiles[name] is not None:
+                found[name] = tuple(v * by if i == axis else v for i, v in enumerate(found[name]))
+    return found
+
+
+@st.composite
+def pipelines(draw: st.DrawFn, spec: Spec, way: str | None = None) -> dict[str, object]:
+    """How tiles are brought, and what the steps along k look like: any settings that fit the rest of a spec."""
+    use = set(spec.use)
+    bk = spec.block[2]
+
+    def toggle(name: str, legal: bool = True) -> bool:
+        if legal and draw(st.booleans()):
+            use.add(name)
+        return name in use
+
+    toggle("snake")
+    if "smem" not in use:
+        return {"use": frozenset(use)}
+    along = toggle("alongK", "float4" in use and "transposeA" not in use)
+    toggle("smem_swizzle", along and spec.block[0] % 8 == 0)
+    prefetch = toggle("prefetch", bk % 2 == 0)
+    toggle("separators", prefetch)
+    pads = {"pad_a": draw(st.sampled_from([0, 0, 1, 2, 4])), "pad_b": draw(st.sampled_from([0, 0, 1, 2, 4]))}
+    way = way or draw(st.sampled_from(["plain", "cpasync"]))
+    if way != "plain":
+        use.add(way)
+    if way == "tma":
+        pads = {}
+    stages = draw(st.integers(1, 2 if way == "plain" else 4))
+    toggle("spread", way == "cpasync" and stages > 1)
+    run = next(w for w in (4, 2, 1) if bk % w == 0 and (bk + pads.get("pad_a", 0)) % w == 0) if along else 1
+    turn = max(run, 2 if prefetch else 1)
+    unrolls = [0, 0, *(d for d in range(1, bk + 1) if bk % d == 0 and d % turn == 0)]
+    return {
+        "use": frozenset(use), "stages": stages, "unroll": draw(st.sampled_from(unrolls)), **pads,
+        "min_blocks": draw(st.sampled_from([0, 0, 1, 2])),
+    }  # fmt: skip
 
 
 @st.composite

@@ -33,13 +33,14 @@ class Case:
 
 def extents(tile: int) -> st.SearchStrategy[int]:
     """Sizes where kernels break: 0, 1, primes, around the tile and around two of them."""
-    around = [tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1]
+    around = [tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1, 3 * tile, 5 * tile - 1]
     return st.sampled_from([0, 1, *(p for p in PRIMES if p <= 2 * tile + 8), *(a for a in around if a > 0)])
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    spec = draw(specs(max_threads=128, max_sums=16, max_bk=9, max_size=32, orders=("row", "col")))
+def cases(draw: st.DrawFn, ways: tuple[str | None, ...] = (None,)) -> Case:
+    way = draw(st.sampled_from(ways))
+    spec = draw(specs(max_threads=128, max_sums=16, max_bk=9, max_size=32, orders=("row", "col"), way=way))
     scalars = st.sampled_from([0.0, 1.0, -1.0, 0.5, 3.25])
     triple = st.tuples(*[st.sampled_from([0, 0, 1, 2, 3, 4])] * 3)
     size = (draw(extents(spec.block[0])), draw(extents(spec.block[1])), draw(extents(spec.block[2])))
@@ -105,9 +106,18 @@ def test_random_specs_compute_random_products(case: Case) -> None:
     check(case)
 
 
+WAYS = ("plain", "cpasync", "cpasync", "tma", "tma")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=QUIET)
+@given(cases(WAYS))
+def test_random_pipelines_compute_random_products(case: Case) -> None:
+    check(case)
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @settings(max_examples=10_000, deadline=None, suppress_health_check=QUIET)
-@given(cases())
+@given(st.one_of(cases(), cases(WAYS)))
 def test_random_specs_compute_random_products_thoroughly(case: Case) -> None:
     check(case)

@@ -89,6 +89,8 @@ def _groups(p: TileProgram) -> Four:
         if prefetch:
             return (), (bring,), (Commit(), Landed(1, depth - 2)), (*filled, Landed(0, depth - 2))
         return (Landed(0, depth - 2),), (bring,), (Commit(),), filled
+    if prefetch and depth == 1:
+        return (), (), (bring, Commit(), Landed(1, 0)), (*filled, Landed(0, 0))
     if prefetch:
         return (), (), (Landed(1, depth - 2), bring, Commit()), (*filled, Landed(0, depth - 1))
     if depth == 1:

@@ -1,0 +1,122 @@
+"""Rules on how tiles are brought: which instructions an architecture has, and what they can copy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gemmgen.diagnostics import Problem
+from gemmgen.spec.model import Spec
+from gemmgen.spec.suggest import multiples_near
+
+if TYPE_CHECKING:
+    from gemmgen.spec.check import Subject
+
+MAX_BOX = 256
+"""Elements of one dimension of a box (CUDA driver API, cuTensorMapEncodeTiled)."""
+BOX_ALIGN = 128
+"""Bytes to which a box in shared memory must be aligned (PTX ISA, "cp.async.bulk.tensor")."""
+SWIZZLED = (8, 16, 32)
+"""Elements of a row that a swizzle permutes: 32, 64 and 128 bytes."""
+SWIZZLED_ROWS = 8
+"""Rows after which a swizzle repeats."""
+CAPABILITIES = {"cpasync": 80, "tma": 90}
+"""The least compute capability that has the instructions of a toggle, times ten."""
+
+
+def architecture_problem(spec: Spec, arch: str) -> str | None:
+    """Why a spec cannot run on an architecture (``sm_75``); None if it can."""
+    found = re.fullmatch(r"(?:sm|compute)_([0-9]+)[af]?", arch)
+    for toggle, least in CAPABILITIES.items():
+        if spec.has(toggle) and found is not None and int(found.group(1)) < least:
+            return f"{toggle} needs compute capability {least // 10}.{least % 10}, and {arch} is below it"
+    return None
+
+
+def idle_swizzle(spec: Spec) -> Iterator[str]:
+    """A swizzle that is asked for and has no effect."""
+    if spec.has("smem_swizzle") and spec.block[2] not in SWIZZLED:
+        yield f"smem_swizzle has no effect on rows of BK {spec.block[2]}; BK {_or(SWIZZLED)} can be swizzled"
+
+
+def pipeline_problems(s: Subject) -> Iterator[Problem]:
+    """Ways to bring tiles that contradict each other, the architecture, or the tiles."""
+    if not s.good("use"):
+        return
+    yield from _architecture(s)
+    if s.spec.has("cpasync") and s.spec.has("tma"):
+        message = "tma and cpasync are two ways to bring the same tiles"
+        hint = "use one of them; tma falls back on cp.async by itself for rows that it cannot address"
+        yield Problem(message, hint, s.span("use tma"))
+    if s.good("stages") and s.spec.stages > 2 and not s.spec.has("cpasync") and not s.spec.has("tma"):
+        message = f"stages {s.spec.stages} needs cpasync or tma: through registers one tile is on its way at a time"
+        yield Problem(message, "stages 2 needs neither", s.span("stages"))
+    if s.spec.has("tma"):
+        yield from _tma(s)
+
+
+def _architecture(s: Subject) -> Iterator[Problem]:
+    problem = architecture_problem(s.spec, s.spec.arch) if s.good("arch") and s.spec.arch else None
+    if problem:
+        yield Problem(problem, "leave 'arch' out, or the toggle", s.span("arch"))
+
+
+# --- TMA: the engine copies rows as they are --------------------------------------------------------------------------
+
+
+def _tma(s: Subject) -> Iterator[Problem]:
+    yield from _tma_order(s)
+    for name in ("pad_a", "pad_b"):
+        if s.good(name) and (pad := getattr(s.spec, name)) > 0:
+            message = f"tma writes a tile's rows one behind another, and {name} {pad} sets them apart"
+            hint = f"leave {name} out; smem_swizzle is TMA's way round bank conflicts"
+            yield Problem(message, hint, s.span(name))
+    if s.good("BM", "BN", "BK") and not s.no_bk:
+        yield from _tma_boxes(s)
+        yield from _tma_alignment(s)
+
+
+def _tma_order(s: Subject) -> Iterator[Problem]:
+    """What is contiguous in memory is contiguous in the tile."""
+    spec = s.spec
+    if s.good("A") and spec.A.order == "row" and spec.has("transposeA"):
+        message = "tma cannot transpose, and transposeA stores A's rows as columns"
+        yield Problem(message, "leave transposeA out, or use cpasync", s.span("use transposeA", "use tma"))
+    if s.good("A") and spec.A.order == "col" and not spec.has("transposeA"):
+        message = "tma cannot transpose, and without transposeA the tile of a column-major A is stored by rows"
+        yield Problem(message, "add transposeA, or use cpasync", s.span("operands A", "use tma"))
+    if s.good("B") and spec.B.order == "col":
+        message = "tma cannot transpose, and the tile of a column-major B is stored by rows"
+        yield Problem(message, "take B in row order, or use cpasync", s.span("operands B", "use tma"))
+
+
+def _tma_boxes(s: Subject) -> Iterator[Problem]:
+    bm, bn, bk = s.spec.block
+    for name, extent in (("BM", bm), ("BN", bn), ("BK", bk)):
+        if extent > MAX_BOX:
+            message = f"tma copies at most {MAX_BOX} elements of a dimension at once: {name} {extent} > {MAX_BOX}"
+            yield Problem(message, f"{name} {MAX_BOX} is the most", s.span(name, "tile block"))
+    inner = ("BM", bm) if s.spec.A.order == "col" else ("BK", bk)
+    for operand, (name, extent) in (("A", inner), ("B", ("BN", bn))):
+        if extent % 4:
+            message = f"tma copies rows of whole 16 bytes, and {name} {extent} makes a row of {operand} {4 * extent}"
+            yield Problem(message, f"{name} {_or(multiples_near(extent, 4))} is right", s.span(name, "tile block"))
+
+
+def _tma_alignment(s: Subject) -> Iterator[Problem]:
+    bm, bn, bk = s.spec.block
+    for operand, rows, cols in (("A", bm, bk), ("B", bk, bn)):
+        size = 4 * rows * cols
+        if size % BOX_ALIGN:
+            message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {rows}x{cols} of {operand} are {size}"
+            yield Problem(message, "a multiple of 32 elements is right", s.span("tile block"))
+    if s.spec.has("smem_swizzle") and bk in SWIZZLED and bm % SWIZZLED_ROWS:
+        message = f"tma swizzles {SWIZZLED_ROWS} rows at a time, and BM {bm} is not a multiple of {SWIZZLED_ROWS}"
+        near = multiples_near(bm, SWIZZLED_ROWS)
+        yield Problem(message, f"BM {_or(near)} is right", s.span("BM", "tile block"))
+
+
+def _or(values: Sequence[int]) -> str:
+    *first, last = [str(v) for v in values]
+    return f"{', '.join(first)} or {last}" if first else last
