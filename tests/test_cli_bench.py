@@ -204,6 +204,19 @@ def test_cublas_is_left_out_only_where_it_is_not_installed(
     assert capsys.readouterr().err == ""
 
 
+def test_a_run_that_was_not_replayed_as_graphs_says_why() -> None:
+    run = dataclasses.replace(played(["one"], (8, 8, 8)), method="events", why_events="one: refused")
+    assert "events around launches (one: refused)" in comparison_table(Comparison(run))
+    assert Comparison(run).to_dict()["why_events"] == "one: refused"
+
+
+def test_a_copy_without_history_is_told_its_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gemmgen, "__file__", str(tmp_path / "gemmgen" / "__init__.py"))
+    assert machine.commit() is None
+    monkeypatch.setenv("GEMMGEN_COMMIT", "0123456789abcdef")
+    assert machine.machine()["commit"] == "0123456789abcdef"
+
+
 def test_a_table_without_a_baseline_has_dashes() -> None:
     table = comparison_table(Comparison(played(["one"], (8, 8, 8))))
     assert table.splitlines()[2].rstrip().endswith("-")

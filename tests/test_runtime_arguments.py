@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from played import GPU
 
 import gemmgen
 from gemmgen.cuda.emit import emit_cuda
@@ -18,15 +19,8 @@ from gemmgen.diagnostics import LaunchError
 from gemmgen.ir.nodes import TensorMap, shape_of, size_bytes
 from gemmgen.launch import EXACT, Arguments, Launch
 from gemmgen.runtime import tensormap
-from gemmgen.runtime.device import Device
 from gemmgen.runtime.launch import check_architecture
 from gemmgen.runtime.tensormap import Matrix, maps_of
-
-GPU = Device(
-    ordinal=0, name="Test", cc=(9, 0), sms=132, threads_per_block=1024, threads_per_sm=2048, registers_per_block=65536,
-    registers_per_sm=65536, shared_static=48 << 10, shared_per_block=227 << 10, shared_per_sm=228 << 10,
-    l2_bytes=60 << 20, memory_bytes=1 << 37, clock_khz=1_980_000, driver=(13, 0),
-)  # fmt: skip
 
 # --- The bytes of the arguments --------------------------------------------------------------------------------------
 

@@ -6,11 +6,14 @@ import ctypes
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from played import GPU
 
+from gemmgen.diagnostics import LaunchError
 from gemmgen.runtime import baseline, timing
 from gemmgen.runtime import check as checks
 from gemmgen.runtime import cublas as cublas_library
@@ -228,6 +231,66 @@ def test_sides_alternate_and_slow_ones_get_fewer_samples(monkeypatch: pytest.Mon
     assert found == [[3.0, 6.0, 7.0, 8.0], [4.0, 5.0]]
 
 
+class Sides:
+    """Two sides on a GPU that is played: each product takes a millisecond, and one may refuse to be captured."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refuses: str | None) -> None:
+        self.sets = [("a", "b", "c")] * 2
+        self.run: list[str] = []
+
+        def capture(run: Any, stream: int) -> Any:
+            before = len(self.run)
+            run()
+            if refuses in self.run[before:]:
+                raise LaunchError("cuStreamEndCapture failed")
+            return lambda: self.run.append("replay")
+
+        def seconds_of(run: Any, stream: int) -> float:
+            run()
+            return 0.001
+
+        monkeypatch.setattr(timing, "capture", capture)
+        monkeypatch.setattr(timing, "seconds_of", seconds_of)
+
+    def side(self, name: str) -> Any:
+        return timing.KernelSide(name, lambda *arguments: self.run.append(name))
+
+    def time(self) -> tuple[list[Timing], str | None]:
+        problem: Any = self
+        plan = Plan(samples=3, warm_up_s=0.0)
+        return timing._time([self.side("one"), self.side("two")], problem, 1.0, 0.0, 77, plan)
+
+
+def test_every_side_is_replayed_as_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = Sides(monkeypatch, None)
+    timings, why = sides.time()
+    assert why is None and [t.name for t in timings] == ["one", "two"]
+    assert sides.run[-8:] == ["replay"] * 8  # one to warm up and three samples of each, nothing launched beside
+
+
+def test_a_side_that_cannot_be_captured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = Sides(monkeypatch, "two")
+    _, why = sides.time()
+    assert why == "two: cuStreamEndCapture failed"
+    assert "replay" not in sides.run
+
+
+def test_a_kernel_keeps_its_workspace_as_cublas_does() -> None:
+    class Kernel:
+        def __init__(self) -> None:
+            self.calls: list[tuple[Any, ...]] = []
+
+        def keep_workspace(self, stream: int) -> None:
+            self.calls.append(("keep", stream))
+
+        def __call__(self, *arguments: Any) -> None:
+            self.calls.append(arguments)
+
+    kernel, none = Kernel(), np.zeros((1, 1), np.float32)
+    timing.KernelSide("k", kernel).enqueue(at(none), at(none), at(none), 1.0, 0.0, 77)
+    assert kernel.calls[0] == ("keep", 77) and kernel.calls[1][-1] == 77
+
+
 def test_the_spread_is_shown() -> None:
     found = timing._timing("k", [5.0, 1.0, 2.0, 4.0, 3.0], 10)
     assert (found.median_s, found.min_s, found.max_s, found.samples, found.launches) == (3.0, 1.0, 5.0, 5, 10)
@@ -250,6 +313,8 @@ class Small:
     def __init__(self, m: int, n: int, k: int) -> None:
         rng = np.random.default_rng(m + n + k)
         self.size = (m, n, k)
+        self.expected: dict[Any, Any] = {}
+        self.device = GPU
         self.host = tuple(rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (k, n), (m, n)))
 
 
@@ -282,7 +347,7 @@ def test_a_right_result_passes_and_one_wrong_element_does_not(alpha: float, beta
 
 def test_large_products_are_checked_in_rows_that_include_the_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "_ON_HOST", 1000)
-    monkeypatch.setattr(checks, "_on_gpu", lambda problem, c: None)
+    monkeypatch.setattr(checks, "_on_gpu", lambda problem: None)
     problem = Small(515, 40, 30)
     right = problem.host[0] @ problem.host[1]
     found = judged(problem, right, 1.0, 0.0)
@@ -292,6 +357,21 @@ def test_large_products_are_checked_in_rows_that_include_the_edges(monkeypatch: 
         wrong[row, 39] += 1.0
         found = judged(problem, wrong, 1.0, 0.0)
         assert not found.ok and found.where == (row, 39)
+
+
+def test_what_is_expected_is_computed_once_and_for_its_own_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[tuple[float, float]] = []
+    real = checks._expected
+    monkeypatch.setattr(checks, "_expected", lambda *a: (computed.append(a[4:]), real(*a))[1])
+    problem = Small(30, 20, 10)
+    a, b, c = problem.host
+    for alpha, beta in ((1.0, 0.0), (1.0, 0.0), (2.0, 1.0), (2.0, 1.0), (1.0, 0.0)):
+        right = (alpha * (a @ b) + beta * c).astype(np.float32)
+        assert judged(problem, right, alpha, beta).ok and not judged(problem, right + 1, alpha, beta).ok
+    assert computed == [(1.0, 0.0), (2.0, 1.0), (1.0, 0.0)]
+    problem.device = replace(GPU, memory_bytes=16 * 30 * 20)  # no room to keep it
+    problem.expected.clear()
+    assert judged(problem, a @ b, 1.0, 0.0).ok and problem.expected == {}
 
 
 def test_the_bound_is_that_of_verify() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from played import GPU
 
 import gemmgen
 from gemmgen.diagnostics import ArgumentError, LaunchError
@@ -107,12 +108,6 @@ def test_a_gpu_that_is_required_and_missing() -> None:
 
 # --- What a call comes to, with a GPU that only notes it --------------------------------------------------------------
 
-
-GPU = Device(
-    ordinal=0, name="Test", cc=(9, 0), sms=132, threads_per_block=1024, threads_per_sm=2048, registers_per_block=65536,
-    registers_per_sm=65536, shared_static=48 << 10, shared_per_block=227 << 10, shared_per_sm=228 << 10,
-    l2_bytes=60 << 20, memory_bytes=1 << 37, clock_khz=1_980_000, driver=(13, 0),
-)  # fmt: skip
 
 SMALL = "kernel small\ntile block 64x64x8\ntile thread 8x8\nuse smem, transposeA, float4, coalescing\n"
 

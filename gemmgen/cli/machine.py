@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -18,8 +19,12 @@ PACKAGES = (
     "nvidia-cublas",
     "numpy",
     "torch",
-    "cupy",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
 )
+
+COMMIT = "GEMMGEN_COMMIT"
+"""The environment variable that names the commit where a copy of the checkout runs without its history."""
 
 
 def machine() -> dict[str, Any]:
@@ -59,7 +64,9 @@ def driver_version() -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that gemmgen runs from, with -dirty where files differ; None where it is installed."""
+    """The commit of the checkout that gemmgen runs from, with -dirty where files differ; None where nothing tells."""
+    if COMMIT in os.environ:
+        return os.environ[COMMIT]
     root = Path(gemmgen.__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None

@@ -43,6 +43,7 @@ class Comparison:
         b = self.bench
         return {
             "method": b.method,
+            "why_events": b.why_events,
             "warm": b.warm,
             "buffers": b.buffers,
             "rotated_bytes": b.rotated_bytes,
@@ -82,7 +83,8 @@ def comparison_table(comparison: Comparison) -> str:
 def method(comparison: Comparison) -> str:
     """How it was measured, in a sentence or two."""
     b = comparison.bench
-    how = "graph replay" if b.method == "graph" else "events around launches"
+    why = f" ({b.why_events})" if b.why_events else ""
+    how = "graph replay" if b.method == "graph" else f"events around launches{why}"
     buffers = (
         "one set of operands, so that the L2 cache is warm"
         if b.warm

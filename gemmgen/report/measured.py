@@ -18,7 +18,8 @@ def one(run: Mapping[str, Any]) -> str:
     size = "x".join(map(str, run["size"]))
     baseline = run["baseline"]
     against = f", beside {baseline['description']}, in one run" if baseline else ""
-    heading = f"{size} on {run['gpu']}, driver {run['driver']}{against} (commit {run['commit'][:12]}):"
+    commit = f" (commit {run['commit'][:12]})" if run["commit"] else ""
+    heading = f"{size} on {run['gpu']}, driver {run['driver']}{against}{commit}:"
     rows = [row(rung) for rung in run["rungs"]]
     if baseline:
         rows.append(["cuBLAS", milliseconds(baseline), f"{baseline['gflops']:,.0f}", "100%", "", ""])

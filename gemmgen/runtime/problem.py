@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, LaunchError
@@ -10,6 +10,7 @@ from gemmgen.runtime.driver import LEGACY_STREAM, call
 from gemmgen.runtime.memory import DeviceArray, upload
 
 if TYPE_CHECKING:
+    from gemmgen.runtime.check import Expected
     from gemmgen.runtime.device import Device
 
 Set = tuple[DeviceArray, DeviceArray, DeviceArray]
@@ -22,7 +23,10 @@ _NAN = 0x7FC00000
 
 @dataclass(frozen=True)
 class Problem:
-    """A, B and C of (M, N, K) = ``size``, random normal and the same in every set; ``host`` holds their values."""
+    """A, B and C of (M, N, K) = ``size``, random normal and the same in every set; ``host`` holds their values.
+
+    ``expected`` is where a check keeps what it compares with.
+    """
 
     size: tuple[int, int, int]
     device: Device
@@ -30,6 +34,7 @@ class Problem:
     slab: DeviceArray
     sets: tuple[Set, ...]
     rotated_bytes: int
+    expected: dict[tuple[float, float], tuple[Expected, ...]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def make(cls, size: tuple[int, int, int], device: Device, *, beta: float, warm: bool, seed: int) -> Problem:
@@ -77,6 +82,7 @@ class Problem:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.expected.clear()
         call("cuCtxSynchronize")
         self.slab.free()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -41,12 +41,18 @@ class Side(Protocol):
 
 @dataclass(frozen=True)
 class KernelSide:
-    """A kernel of gemmgen as a side: anything called as ``kernel(A, B, C, alpha, beta, stream)``."""
+    """A kernel of gemmgen as a side: anything called as ``kernel(A, B, C, alpha, beta, stream)``.
+
+    Like cuBLAS it keeps its workspace, where it needs one.
+    """
 
     name: str
     kernel: Callable[..., Any]
 
     def enqueue(self, A: DeviceArray, B: DeviceArray, C: DeviceArray, alpha: float, beta: float, stream: int) -> None:
+        keep = getattr(self.kernel, "keep_workspace", None)
+        if keep is not None:
+            keep(stream)
         self.kernel(A, B, C, alpha, beta, stream)
 
 
@@ -78,7 +84,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Bench:
-    """One comparison. ``buffers`` sets of operands, ``rotated_bytes`` together; ``method`` is "graph" or "events"."""
+    """One comparison. ``buffers`` sets of operands, ``rotated_bytes`` together.
+
+    ``method`` is "graph", or "events" where a side could not be captured: ``why_events`` says which and why.
+    """
 
     size: tuple[int, int, int]
     alpha: float
@@ -89,6 +98,7 @@ class Bench:
     method: str
     timings: tuple[Timing, ...]
     checks: tuple[Checked, ...]
+    why_events: str | None = None
 
 
 @dataclass(frozen=True)
@@ -133,9 +143,12 @@ def bench(
                 say(f"checking {side.name}")
                 checks.append(_checked(side, problem, alpha, beta, stream))
             say("timing")
-            timings, method = _time(sides, problem, alpha, beta, stream, plan)
+            timings, why = _time(sides, problem, alpha, beta, stream, plan)
+            if why is not None:
+                say(f"not timed as graphs: {why}")
+            method, buffers = "graph" if why is None else "events", len(problem.sets)
             return Bench(
-                size, alpha, beta, warm, len(problem.sets), problem.rotated_bytes, method, tuple(timings), tuple(checks)
+                size, alpha, beta, warm, buffers, problem.rotated_bytes, method, tuple(timings), tuple(checks), why
             )
 
 
@@ -159,7 +172,9 @@ def _checked(side: Side, problem: Problem, alpha: float, beta: float, stream: in
 
 def _time(
     sides: Sequence[Side], problem: Problem, alpha: float, beta: float, stream: int, plan: Plan
-) -> tuple[list[Timing], str]:
+) -> tuple[list[Timing], str | None]:
+    """The sides' times, and what kept them from being captured, if anything did."""
+
     def run(side: Side, launches: int) -> None:
         for i in range(launches):
             side.enqueue(*problem.sets[i % len(problem.sets)], alpha, beta, stream)
@@ -167,16 +182,19 @@ def _time(
     seconds = [seconds_of_one(partial(run, side), stream) for side in sides]
     counts = [launches_of(s, len(problem.sets), plan) for s in seconds]
     runs = [partial(run, side, n) for side, n in zip(sides, counts, strict=True)]
+    replays: list[Callable[[], None]] = []
+    why = None
     try:
-        replays, method = [capture(r, stream) for r in runs], "graph"
-    except GemmgenError:  # a side that cannot be captured: then all sides are launched one by one
-        replays, method = list(runs), "events"
+        replays.extend(capture(r, stream) for r in runs)
+    except GemmgenError as e:  # a side that cannot be captured: then all sides are launched one by one
+        why = f"{sides[len(replays)].name}: {e}"
+        replays = list(runs)
     rounds = [min(plan.samples, max(3, int(plan.side_s / (s * n)))) for s, n in zip(seconds, counts, strict=True)]
     samples = _samples(replays, rounds, stream, plan)
     timings = [
         _timing(side.name, [t / n for t in found], n) for side, n, found in zip(sides, counts, samples, strict=True)
     ]
-    return timings, method
+    return timings, why
 
 
 def seconds_of_one(run: Callable[[int], None], stream: int) -> float:
@@ -235,8 +253,23 @@ def _event() -> Iterator[Any]:
         call("cuEventDestroy", event)
 
 
-def capture(run: Callable[[], None], stream: int) -> Callable[[], None]:
-    """What ``run`` enqueues, as a graph: the function that replays it."""
+class Replay:
+    """A captured graph: a call runs it on the stream it was captured on."""
+
+    def __init__(self, executable: Any, stream: int) -> None:
+        self._executable = executable
+        self._stream = stream
+
+    def __call__(self) -> None:
+        call("cuGraphLaunch", self._executable, self._stream)
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # at the interpreter's end the driver may be gone
+            call("cuGraphExecDestroy", self._executable)
+
+
+def capture(run: Callable[[], None], stream: int) -> Replay:
+    """What ``run`` enqueues, as a graph that can be replayed. Raises what ``run`` raises, LaunchError for the graph."""
     mode = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     call("cuStreamBeginCapture", stream, mode)
     try:
@@ -246,7 +279,6 @@ def capture(run: Callable[[], None], stream: int) -> Callable[[], None]:
         raise
     graph = call("cuStreamEndCapture", stream)
     try:
-        executable = call("cuGraphInstantiate", graph, 0)
+        return Replay(call("cuGraphInstantiate", graph, 0), stream)
     finally:
         call("cuGraphDestroy", graph)
-    return lambda: call("cuGraphLaunch", executable, stream)
