@@ -30,6 +30,8 @@ def load(path: str | PathLike[str]) -> Spec:
     """The spec in a file (UTF-8). Raises SpecError with every mistake in it, or where it cannot be read."""
     from gemmgen.spec.parse import load as load_file
 
+    if not isinstance(path, (str, PathLike)):
+        raise ArgumentError(f"path is a {type(path).__name__}; it names a file, as 'specs/warptile.gemm' does")
     return checked(load_file(path))
 
 

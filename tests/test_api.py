@@ -125,6 +125,7 @@ def test_comments_of_equal_specs_stay_their_own() -> None:
             lambda: gemmgen.emit(SPEC, variant="fast"),
             "variant is 'fast'; it is one of exact, guarded, guarded_unaligned",
         ),
+        (lambda: gemmgen.load(None), "path is a NoneType; it names a file"),  # type: ignore[arg-type]
         (lambda: gemmgen.emit("specs/warptile.gemm"), "spec is a str; gemmgen.load(path)"),  # type: ignore[arg-type]
         (lambda: gemmgen.simulate(None, ones(2, 2), ones(2, 2)), "spec is a NoneType"),  # type: ignore[arg-type]
         (lambda: gemmgen.lower(SPEC, "fast"), "variant is 'fast'"),

@@ -241,12 +241,17 @@ def test_run_takes_and_writes_arrays(here: Path, capsys: pytest.CaptureFixture[s
     assert np.isnan(np.load(here / "c.npy")).all()
 
 
+def test_a_folder_is_no_array(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "naive", "--a", str(here)]) == 2
+    assert f"no file {here} for A" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arrays", "arguments", "says"),
     [
         ({"a": (5, 7), "b": (8, 3)}, [], "K is 7 by A and 8 by B"),
         ({"a": (5, 7)}, ["--size", "4x4x7"], "M is 4 by --size and 5 by A"),
-        ({"a": (5, 7, 2)}, [], "3 dimensions"),
+        ({"a": (5, 7, 2)}, [], "an array of shape (5, 7, 2)"),
     ],
 )
 def test_arrays_that_do_not_fit_are_status_2(

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gemmgen.cli.exits import FAILED, OK, USAGE, message_of, status_of
+# Nothing of gemmgen is imported here: an interrupt in the middle of that is reported by ``run`` too.
 
 
 def main() -> None:
@@ -22,9 +22,14 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         from gemmgen.cli.app import app
+        from gemmgen.cli.exits import FAILED, INTERRUPTED, OK
 
+        if sys.stdout is None:  # closed by the caller (``gemmgen ... >&-``)
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
         status = app(list(arguments), prog_name="gemmgen", standalone_mode=False)
         sys.stdout.flush()
+        if status == INTERRUPTED:  # what the command line's library makes of an interrupt
+            raise KeyboardInterrupt
         return status if isinstance(status, int) else OK
     except BrokenPipeError:
         # The reader of stdout has left (``gemmgen ... | head``); keep Python from saying so again as it exits.
@@ -36,6 +41,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def report(error: BaseException) -> int:
     """Print an error and return its status; raise it again where it is a bug."""
+    from gemmgen.cli.exits import OK, USAGE, message_of, status_of
+
     status = status_of(error)
     if status is not None:
         print(message_of(error), file=sys.stderr)
@@ -44,7 +51,7 @@ def report(error: BaseException) -> int:
     if show is None or not isinstance(code, int):
         raise error
     command = getattr(getattr(error, "ctx", None), "command_path", "gemmgen")
-    text = show()
+    text = show().replace("Value error, ", "")  # how pydantic begins what a check of gemmgen's own says
     if text:
         print(f"error: {text.rstrip('.')}; `{command} --help` explains the command", file=sys.stderr)
     return USAGE if code else OK

@@ -176,12 +176,12 @@ def read_array(name: str, path: str) -> Any:
 
     try:
         array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise exits.UsageError(f"no file {path} for {name}") from None
     except (ValueError, EOFError) as error:
         raise exits.UsageError(f"{path} for {name} is not a .npy file of numbers: {error}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 2:
-        what = f"{array.ndim} dimensions" if isinstance(array, np.ndarray) else "several arrays"
+        what = f"an array of shape {array.shape}" if isinstance(array, np.ndarray) else "several arrays"
         raise exits.UsageError(f"{path} for {name} holds {what}; a matrix has 2 dimensions")
     return array
 
