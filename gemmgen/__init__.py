@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.version import __version__
 
 if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
     from gemmgen.analysis.occupancy import Occupancy, occupancy
     from gemmgen.api import compile, emit, load, lower, parse, variants
     from gemmgen.diagnostics import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         SimulationFault,
         SpecError,
     )
+    from gemmgen.explaining import explain
     from gemmgen.isa.memory import shared_wavefronts
     from gemmgen.kernel import Kernel
     from gemmgen.simulation import Simulation, simulate
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "CompileError",
+    "Explanation",
     "GemmgenError",
     "Kernel",
     "LaunchError",
@@ -50,6 +53,7 @@ __all__ = [
     "__version__",
     "compile",
     "emit",
+    "explain",
     "load",
     "lower",
     "occupancy",
@@ -61,6 +65,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "gemmgen.analysis.explain": ("Explanation",),
     "gemmgen.analysis.occupancy": ("Occupancy", "occupancy"),
     "gemmgen.api": ("compile", "emit", "load", "lower", "parse", "variants"),
     "gemmgen.diagnostics": (
@@ -71,6 +76,7 @@ _HOME = {
         "SimulationFault",
         "SpecError",
     ),
+    "gemmgen.explaining": ("explain",),
     "gemmgen.isa.memory": ("shared_wavefronts",),
     "gemmgen.kernel": ("Kernel",),
     "gemmgen.simulation": ("Simulation", "simulate"),

@@ -239,6 +239,13 @@ def _key(name: str) -> str:
     return {"3090": "rtx3090", "4090": "rtx4090", "5090": "rtx5090", "rtxa6000": "a6000"}.get(key, key)
 
 
+def row_of(device_name: str) -> Gpu | None:
+    """The row of a GPU that a driver calls ``device_name`` ("NVIDIA H100 80GB HBM3"); None where the table has none."""
+    key = device_name.lower().replace(" ", "").replace("-", "")
+    found = [row for row in _ROWS if row.name in key]
+    return max(found, key=lambda row: len(row.name), default=None)
+
+
 def limits(arch: str) -> Limits:
     """The limits of an architecture such as ``sm_90`` or ``sm_90a``. Raises ArgumentError where it is not known."""
     row = LIMITS.get(arch.rstrip("af"))

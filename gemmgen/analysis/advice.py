@@ -25,7 +25,7 @@ WORTH = 0.97
 
 _LIMIT = {
     "compute": "the rate of float32 multiply-adds",
-    "issue": "instruction issue: the schedulers have no more slots",
+    "issue": "instruction issue: each scheduler of an SM starts one instruction a clock",
     "shared": "shared memory: its banks deliver 128 bytes a clock to each SM, and no more",
     "l1": "look-ups in the L1 cache: each 128-byte line that a request touches takes a clock of its SM",
     "l2": "traffic between the SMs and the L2 cache",
@@ -99,8 +99,20 @@ def _why(e: Explanation) -> str:
                 f"{fits.blocks_per_sm} blocks of {e.ir.threads} threads fit on an SM, {fits.fraction:.0%} of its "
                 f"warps, limited by {fits.limiter}."
             )
+        case "issue" | "compute":
+            return _why_issue(e)
         case _:
             return ""
+
+
+def _why_issue(e: Explanation) -> str:
+    loop = e.compiled.loop if e.compiled else None
+    if loop is None:
+        return ""
+    return (
+        f"Of its main loop's instructions {loop.share:.0%} are multiply-adds, and register ports make each of them "
+        f"{loop.port_stall:.1%} longer."
+    )
 
 
 def _why_l1(counts: Counts) -> str:

@@ -36,8 +36,9 @@ class Cost:
 
     ``sectors``, ``lines`` (of 128 bytes) and ``bytes_used`` are of global accesses; ``wavefronts`` and
     ``ideal_wavefronts`` of shared ones. ``bytes_used`` are the distinct bytes that each request asks for; ``elements``
-    are what the threads ask for, each for itself. ``merged_wavefronts`` are those of shared loads of one word once
-    the compiler has joined neighbours of an unrolled loop into wider loads, where their addresses allow it.
+    are what the threads ask for, each for itself. ``merged_requests`` and ``merged_wavefronts`` are those of shared
+    accesses once the compiler has joined loads of one word, neighbours in an unrolled loop, into wider loads, where
+    their addresses allow it.
     """
 
     requests: int = 0
@@ -47,6 +48,7 @@ class Cost:
     bytes_used: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
+    merged_requests: int = 0
     merged_wavefronts: int = 0
 
     def __add__(self, other: Cost) -> Cost:
@@ -162,8 +164,10 @@ def _cost_of(access: Access, lanes: Lanes, base: int) -> AccessCost:
     space: Literal["global", "shared"] = "global" if access.array.space == "global" else "shared"
     if space == "shared":
         joined = merged(access, lanes[0])
-        found = cost.wavefronts if joined is None else _total(joined, lanes, base).wavefronts
-        cost = replace(cost, merged_wavefronts=min(cost.wavefronts, found))
+        found = cost if joined is None else _total(joined, lanes, base)
+        if found.wavefronts > cost.wavefronts:
+            found = cost
+        cost = replace(cost, merged_requests=found.requests, merged_wavefronts=found.wavefronts)
     return AccessCost(access.statement, access.array.operand, access.op, space, access.width, cost)
 
 

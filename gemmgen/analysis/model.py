@@ -83,11 +83,9 @@ class Run:
         products = self.counts.fma / WARP
         if self.loop is not None and self.loop.ffma:
             return products * self.loop.instructions / self.loop.ffma
-        kinds = [self.counts.total(space, op) for space in ("global", "shared") for op in ("load", "store")]
-        requests = sum(c.requests for c in kinds)
-        # Loads joined by the compiler are fewer instructions too.
-        joined = sum(c.wavefronts - c.merged_wavefronts for c in kinds)
-        return products + max(0, requests - joined)
+        both = ("load", "store")
+        asked = sum(self.counts.total("global", op).requests for op in both)
+        return products + asked + sum(self.counts.total("shared", op).merged_requests for op in both)
 
     @property
     def issue_clocks(self) -> float:
@@ -128,7 +126,8 @@ def _l2_bytes(run: Run) -> int:
     (m, n, k), (bm, bn, _) = run.size, run.ir.spec.block
     loads = [a for a in run.counts.accesses if (a.space, a.op) == ("global", "load")]
     tiles = 4 * k * (m * -(-n // bn) + n * -(-m // bm))
-    inputs = min(tiles, SECTOR * sum(a.cost.sectors for a in loads if a.operand != "C"))
+    boxes = run.counts.total("tma", "load").bytes_used
+    inputs = min(tiles, boxes + SECTOR * sum(a.cost.sectors for a in loads if a.operand != "C"))
     rest = sum(a.cost.sectors for a in loads if a.operand == "C") + run.counts.total("global", "store").sectors
     return inputs + SECTOR * rest
 

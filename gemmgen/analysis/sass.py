@@ -55,6 +55,11 @@ class Loop:
     def ffma(self) -> int:
         return sum(i.name == "FFMA" for i in self.instructions)
 
+    def within(self, other: Loop) -> bool:
+        """Whether it is the other loop or one inside it."""
+        first, last = other.instructions[0].at, other.instructions[-1].at
+        return first <= self.instructions[0].at and self.instructions[-1].at <= last
+
 
 @dataclass(frozen=True)
 class MainLoop:
@@ -104,6 +109,8 @@ class MainLoop:
 
 
 MEMORY = ("LDS", "STS", "LDG", "STG", "LDGSTS", "LDL", "STL", "LD", "ST", "UTMALDG", "UBLKCP", "LDSM", "RED", "REDG")
+NEVER = "@!PT"
+"""The predicate of instructions that only fill slots: the compiler puts such loads before LDGSTS."""
 BARRIERS = ("BAR", "SYNCS", "WARPSYNC")
 
 
@@ -141,10 +148,11 @@ def main_loop(text: str) -> MainLoop | None:
     found = [loop for loop in loops(text) if loop.ffma]
     if not found:
         return None
-    most = max(loop.ffma for loop in found)
-    hot = min((loop for loop in found if 2 * loop.ffma >= most), key=lambda loop: len(loop.instructions))
+    most = max(found, key=lambda loop: loop.ffma)
+    inner = [loop for loop in found if loop.within(most) and 2 * loop.ffma >= most.ffma]
+    hot = min(inner, key=lambda loop: len(loop.instructions))
     code = hot.instructions
-    names = Counter((i.name, i.bits) for i in code if i.name in MEMORY)
+    names = Counter((i.name, i.bits) for i in code if i.name in MEMORY and i.predicate != NEVER)
     return MainLoop(
         first=code[0].at,
         last=code[-1].at,

@@ -54,6 +54,7 @@ def intensity(size: Size, counts: Counts, beta: float = 0.0) -> Intensity:
     """Intensities of a launch with these counts."""
     work = flops(size)
     asked = sum(a.cost.elements for a in counts.accesses if a.space == "global" and a.operand != "C")
+    asked += counts.total("tma", "load").bytes_used // ITEM
     return Intensity(
         naive=_ratio(work, ITEM * work),
         block_tile=_ratio(work, ITEM * asked),

@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
+from gemmgen.cli.banks import banks
 from gemmgen.cli.bench import bench
 from gemmgen.cli.check import check
 from gemmgen.cli.compile import compile_specs
+from gemmgen.cli.explain import explain
+from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
 from gemmgen.cli.run import run
 
@@ -58,3 +61,6 @@ app.command("check")(check)
 app.command("run")(run)
 app.command("bench")(bench)
 app.command("ladder")(ladder)
+app.command("explain")(explain)
+app.command("banks")(banks)
+app.command("gpus")(gpus)

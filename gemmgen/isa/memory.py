@@ -64,6 +64,12 @@ def ideal_wavefronts(words: Sequence[int | None], width: int = 1, store: bool = 
     return sum(any(w is not None for w in lanes[start : start + size]) for start in range(0, WARP, size))
 
 
+def lanes_together(words: Sequence[int | None], width: int = 1, store: bool = False) -> int:
+    """Consecutive lanes that one phase of this instruction serves: as :func:`phase_lanes`, or twice as many where
+    lanes that ask for the same words are served as one."""
+    return _phase_size([*words, *[None] * (WARP - len(words))], width, store)
+
+
 def _phase_size(lanes: Sequence[int | None], width: int, store: bool) -> int:
     merged = not store and width > 1 and (_mergeable(lanes, 1) or _mergeable(lanes, 2))
     return phase_lanes(width) * (2 if merged else 1)

@@ -1,0 +1,122 @@
+"""``gemmgen banks``: which lanes meet in which bank of shared memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli.options import Json
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.banks import BankMap, Located
+    from gemmgen.ir.nodes import KernelIR
+
+WIDTHS = {4: 1, 8: 2, 16: 4}
+
+
+def banks(
+    spec: Annotated[
+        str | None,
+        typer.Argument(metavar="[SPEC]", help="A spec, whose shared accesses are drawn.", show_default=False),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--pattern",
+            metavar="WORDS",
+            help="Word addresses of the lanes: an expression of `lane`, like 'lane*2', or 32 numbers with commas "
+            "('-' for an inactive lane).",
+        ),
+    ] = None,
+    width: Annotated[int, typer.Option("--bytes", help="Bytes a lane of a pattern: 4, 8 or 16.")] = 4,
+    store: Annotated[bool, typer.Option("--store", help="The pattern is of a store; else of a load.")] = False,
+    access: Annotated[int | None, typer.Option(min=0, help="Only the access of this number.")] = None,
+    warp: Annotated[int, typer.Option(min=0, help="Which warp of the block to draw.")] = 0,
+    json: Json = False,
+) -> int:
+    """Draw which lane of a warp meets which bank of shared memory, and count the conflicts.
+
+    Of the shared accesses of a spec, in the first turn of their loops; or of a pattern of word addresses. Counts are
+    those of sm_90. Examples:
+
+      gemmgen banks vectorized
+
+      gemmgen banks --pattern 'lane*2'
+
+      gemmgen banks --pattern 'lane%2*4*128 + lane/2' --store
+    """
+    if (spec is None) == (pattern is None):
+        raise exits.UsageError("name a spec, or give a --pattern; `gemmgen banks --help` explains the command")
+    if width not in WIDTHS:
+        raise exits.UsageError(f"--bytes is {width}; an access is of 4, 8 or 16 bytes a lane")
+    if pattern is not None:
+        from gemmgen.analysis.banks import bank_map
+        from gemmgen.cli.pattern import words_of
+
+        drawn = [("pattern", bank_map(words_of(pattern), WIDTHS[width], store))]
+    else:
+        drawn = maps_of(str(spec), access, warp)
+    if json:
+        output.print_json([{"access": name, **described(m)} for name, m in drawn])
+    else:
+        show(drawn)
+    return exits.OK
+
+
+def show(drawn: list[tuple[str, BankMap]]) -> None:
+    from gemmgen.report.banks import map_text
+    from gemmgen.report.colour import wanted
+
+    for i, (name, m) in enumerate(drawn):
+        output.result(("\n" if i else "") + f"{name}\n{map_text(m, wanted())}")
+
+
+def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, BankMap]]:
+    """The maps of a spec's shared accesses, or of one. Raises UsageError where there is none of that number."""
+    import gemmgen
+    from gemmgen.analysis.banks import bank_map, lane_words, shared_accesses
+
+    [spec] = artifacts.load_specs([argument])
+    ir = gemmgen.lower(spec)
+    if WARP * warp >= ir.threads:
+        raise exits.UsageError(f"--warp is {warp}; a block of {spec.name} has {-(-ir.threads // WARP)} warps, from 0")
+    m, n, k = (max(1, part) for part in spec.block)
+    scalars = {"M": m, "N": n, "K": k, "lda": max(m, k), "ldb": max(n, k), "ldc": max(m, n)}
+    found = list(shared_accesses(ir, scalars))
+    chosen = [x for x in found if number is None or x.number == number]
+    if not chosen:
+        numbers = ", ".join(str(x.number) for x in found)
+        why = f"; its accesses to shared memory are {numbers}" if numbers else ": it does not use shared memory"
+        raise exits.UsageError(f"{spec.name} has no such access{why}")
+    return [
+        (title(ir, x, warp), bank_map(lane_words(x.access, warp), x.access.width, x.access.op == "store"))
+        for x in chosen
+    ]
+
+
+WARP = 32
+
+
+def title(ir: KernelIR, x: Located, warp: int) -> str:
+    a = x.access
+    preposition = "to" if a.op == "store" else "from"
+    line = ir.spec.spans.get(getattr(a.statement, "origin", ""))
+    where = f", line {line.line} of the spec" if line else ""
+    return f"access {x.number}: {a.op} {preposition} {a.array.name}, {4 * a.width} bytes a lane, warp {warp}{where}"
+
+
+def described(m: BankMap) -> dict[str, Any]:
+    return {
+        "words": list(m.words),
+        "bytes": 4 * m.width,
+        "op": "store" if m.store else "load",
+        "wavefronts": m.wavefronts,
+        "ideal_wavefronts": m.ideal,
+        "ways": m.ways,
+        "phases": [
+            {"lanes": [p.first, p.last], "wavefronts": p.wavefronts, "banks": [[w for w, _ in b] for b in p.banks]}
+            for p in m.phases
+        ],
+    }
