@@ -200,7 +200,7 @@ def test_pinned_loads_and_fused_multiply_adds_are_said_as_such() -> None:
     again = Load(Ref(x, (Const(1),)), Ref(A, (THREAD,)), pinned=True)
     fma = Fma(Ref(acc), Ref(x, (Const(0),)), Ref(x, (Const(1),)), fused=True)
     text = emit_cuda(kernel((Alloc(x), Alloc(acc, 0.0), load, again, fma), shared=(tile,)))
-    assert "    as_float4(x) = load_shared_float4(&As[1][8]);\n" in text
+    assert "    as_float4(x) = load_shared_float4(&As[0][0], 160);\n" in text
     assert "    x[1] = load_global_float(&A[threadIdx.x]);\n" in text
     assert "    acc = fmaf(x[0], x[1], acc);\n" in text
     assert 'asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"\n' in text

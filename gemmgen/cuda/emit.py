@@ -61,7 +61,7 @@ def _header(ir: KernelIR) -> Iterator[Printed]:
     for line in to_text(ir.spec, comment=False).splitlines():
         yield Printed(f"//     {sanitised(line)}".rstrip())
     yield Printed("//")
-    for paragraph in (ir.summary, *ir.notes, f"Made by: gemmgen compile specs/{ir.name}.gemm"):
+    for paragraph in (ir.summary, *ir.notes, f"Made by: gemmgen compile specs/{ir.spec.name}.gemm"):
         for text in wrap_comment(sanitised(paragraph)) if paragraph else ():
             yield Printed(sanitised(text))  # again: a line may now end where the text did not
 

@@ -288,7 +288,8 @@ class Assertion:
 class KernelIR:
     """One kernel: everything that printing, running and counting it needs.
 
-    ``grid`` is (columns of blocks, rows of blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
+    ``then`` is a kernel that is launched after this one and finishes its work (split-K: the reduction of what the blocks
+    left in a workspace, which this one writes where C is expected). ``grid`` is (columns of blocks, rows of blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
     """
 
     name: str
@@ -304,6 +305,7 @@ class KernelIR:
     body: tuple[Stmt, ...]
     min_blocks: int | None = None
     tensor_maps: tuple[TensorMap, ...] = ()
+    then: KernelIR | None = None
     notes: tuple[str, ...] = field(default=())
 
     def syncs(self) -> list[Sync]:

@@ -13,6 +13,7 @@ from gemmgen.ir.nodes import Array, KernelIR, Param
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
+from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scope import GLOBAL, M, N, Scope
 from gemmgen.lower.walk import Walk
 from gemmgen.tile.program import Buffer, TileProgram
@@ -54,11 +55,12 @@ def lower_program(p: TileProgram) -> KernelIR:
         assertions=assertions(p),
         params=(*PARAMS, *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
-        grid=((N + (value_of(bn) or 1) - 1) // bn, (M + (value_of(bm) or 1) - 1) // bm, Const(1)),
+        grid=((N + (value_of(bn) or 1) - 1) // bn, (M + (value_of(bm) or 1) - 1) // bm, Const(p.split_k)),
         shared=(*shared.values(), *barriers),
         body=body,
         min_blocks=p.spec.min_blocks or None,
         tensor_maps=maps,
+        then=reduction(p) if p.split_k > 1 else None,
     )
 
 

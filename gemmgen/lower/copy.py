@@ -11,7 +11,7 @@ from gemmgen.ir.nodes import Alloc, Array, Call, If, Load, Pointer, Ref, Stmt, S
 from gemmgen.isa.async_copy import cp_async, cp_async_or_zero
 from gemmgen.lower.layout import element_of
 from gemmgen.lower.nest import nest
-from gemmgen.lower.scope import LEADING, K, Scope
+from gemmgen.lower.scope import LEADING, Scope
 from gemmgen.lower.spread import Lanes, spread
 from gemmgen.tile.program import Buffer, Copy
 
@@ -107,7 +107,7 @@ class TileCopy:
             if dim not in c.guard:
                 continue
             if dim == "k":
-                guard = (k0 + place[dim]).lt(K)
+                guard = (k0 + place[dim]).lt(self.s.depth)
             else:
                 # Past the edge the last line is read again: what it gives is never stored.
                 place[dim] = smaller(place[dim], self.s.left(dim) - (c.width if dim == along else 1))

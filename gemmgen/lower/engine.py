@@ -50,7 +50,7 @@ class Engine:
         nbytes = self.s.constant("TILE_BYTES", total, "4 * (BM * BK + BK * BN)", "bytes of one tile of A and one of B")
         out: list[Stmt] = [Call(MBARRIER_EXPECT, (barrier, nbytes))]
         for c, m in zip(p.copies, self.maps, strict=True):
-            start = {"k": k0, "m": self.s.origin("m"), "n": self.s.origin("n")}
+            start = {"k": self.s.first_k + k0, "m": self.s.origin("m"), "n": self.s.origin("n")}
             x, y = start[p.contiguous(c.operand)], start[p.strided(c.operand)]
             lead = () if stage is None else (stage,)
             tile = Ref(self.shared[c.buffer], (*lead, Const(0), Const(0)))

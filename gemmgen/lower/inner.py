@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gemmgen.ir.expr import Const, Expr, Var, both, select, value_of
@@ -99,7 +100,7 @@ def _prefetching(w: Walk, t: Inner, k: Expr, j: Expr, last: Expr) -> list[Stmt]:
         stage = _named(out, "nextKStage", select(last, w.following, w.stage[0]), "and its stage")
     run = value_of(w.f.run) or 1
     sources = {f.operand: w.source(f.operand, f.buffer) for f in t.body if isinstance(f, Fragment)}
-    sources = {x: type(source)(source.memory, stage) for x, source in sources.items()}
+    sources = {x: replace(source, stage=stage if source.k0 is None else None) for x, source in sources.items()}
     body: list[Stmt] = []
     for operand, source in sources.items():
         if operand == "B" or run == 1:

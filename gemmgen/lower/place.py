@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmgen.ir.expr import Const, Expr, Var, value_of
+from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
-from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, GLOBAL, LEADING, SIZES, Scope, let
+from gemmgen.lower.scope import BIGGEST, BLOCK_Z, GLOBAL, LDC, LEADING, SIZES, K, M, N, Scope, let
 from gemmgen.tile.program import DIMS, Level, TileProgram
 
 
@@ -89,6 +89,7 @@ def place(s: Scope) -> tuple[list[Stmt], Place]:
         m_iter = n_iter = one
         sub_m, sub_n, low = tm, tn, None
     out += _edges(s)
+    out += _slice_of_k(s)
     block = {x: _block_pointer(s, x) for x in ("A", "B", "C")}
     what = {"A": "this block's rows of A", "B": "its columns of B", "C": "its tile of C"}
     out += [LetPointer(block[x], what[x]) for x in ("A", "B", "C")]
@@ -130,14 +131,30 @@ def _edges(s: Scope) -> list[Stmt]:
     return found
 
 
+def _slice_of_k(s: Scope) -> list[Stmt]:
+    """Which part of K this block sums, where several share it: whole steps of BK, nothing for a block too many."""
+    if s.p.split_k == 1:
+        return []
+    out: list[Stmt] = []
+    why = "blocks that share the sum over K of one tile of C"
+    splits = s.constant("SPLIT_K", s.p.split_k, str(s.p.split_k), why)
+    step = s.constants["BK"].expr if "BK" in s.constants else Const(1)
+    size = let(out, "sliceK", (K + (step * splits - 1)) // (step * splits) * step, "what each of them sums, at most")
+    first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
+    depth = Var("depth", 0, BIGGEST, uniform=True)
+    out.append(Let(depth, smaller(size, K - first), "and how long it is, if there is anything left"))
+    s.first_k, s.depth = first, depth
+    return out
+
+
 def _block_pointer(s: Scope, operand: str) -> Pointer:
     offset: Expr = Const(0)
-    rows, cols = DIMS[operand]
-    for dim in (rows, cols):
-        if dim == "k":
-            continue
+    for dim in DIMS[operand]:
         scale: Expr = LEADING[operand] if dim == s.p.strided(operand) else Const(1)
-        offset = offset + (BLOCK_Y if dim == "m" else BLOCK_X) * s.extent(dim) * scale
+        offset = offset + (s.first_k if dim == "k" else s.origin(dim)) * scale
+    if operand == "C" and s.p.split_k > 1:
+        # Each block's sums go to a matrix of their own.
+        offset = BLOCK_Z * (M if s.p.contiguous("C") == "n" else N) * LDC + offset
     return Pointer(f"block{operand}", GLOBAL[operand], offset)
 
 

@@ -25,10 +25,12 @@ def element(array: Array, extents: tuple[Expr, ...], index: tuple[Expr, ...]) ->
 
 @dataclass(frozen=True)
 class Source:
-    """Where fragments come from: shared memory in one ``stage`` (None: the only one), or global memory by pointer."""
+    """Where fragments come from: shared memory in one ``stage`` (None: the only one), or global memory by pointer,
+    which points to the tile that begins at ``k0`` (None: to all of K)."""
 
     memory: Array | Pointer
     stage: Expr | None = None
+    k0: Expr | None = None
 
 
 class Fragments:
@@ -84,7 +86,7 @@ class Fragments:
         pieces, run, first = (at.m_iter, at.tm, at.row) if is_a else (at.n_iter, at.tn, at.col)
         spacing = at.sub_m if is_a else at.sub_n
         staged = isinstance(source.memory, Array)
-        width = (product.a_width if is_a else product.b_width) if staged else 1
+        width = product.a_width if is_a else product.b_width
 
         def load(piece: Expr, i: Expr) -> list[Stmt]:
             if is_a:
@@ -92,8 +94,9 @@ class Fragments:
             else:
                 dst = element(array, self.b_extents, (parity, piece * run + i))
             where = first + piece * spacing + i
-            return [self._load(dst, self._source(operand, source, dim, where, k), width, staged)]
+            return [self._load(dst, self._source(operand, source, dim, where, k, None, width), width, staged, guard)]
 
+        guard = self._guard(source, k)
         names = ("p", "i") if is_a else ("q", "j")
         return prefix + nest([(names[0], pieces, 1), (names[1], run, width)], load)
 
@@ -112,12 +115,25 @@ class Fragments:
             return None
         return split_bits(self.at.low + i, piece * self.at.sub_m, buffer.layout.extents[1])
 
-    def _load(self, dst: Ref, src: Ref, width: int, staged: bool) -> Load:
+    def _guard(self, source: Source, k: Expr) -> Expr | None:
+        """The condition that there is anything at step ``k`` of a tile fetched straight from global memory."""
+        if source.k0 is None or "k" not in self.s.p.variant.guard:
+            return None
+        return (source.k0 + k).lt(self.s.depth)
+
+    def _load(self, dst: Ref, src: Ref, width: int, staged: bool, guard: Expr | None = None) -> Load:
         origin = "use float4" if width > 1 else "tile thread" if staged else "tile block"
-        return Load(dst, src, width, None, origin, pinned=self.s.p.product.pinned)
+        return Load(dst, src, width, guard, origin, pinned=self.s.p.product.pinned and staged)
 
     def _source(
-        self, operand: str, source: Source, dim: Dim, where: Expr, k: Expr, bits: Expr | None = None
+        self,
+        operand: str,
+        source: Source,
+        dim: Dim,
+        where: Expr,
+        k: Expr,
+        bits: Expr | None = None,
+        width: int = 1,
     ) -> Ref:
         p = self.s.p
         at: dict[Dim, Expr] = {dim: where, "k": k}
@@ -126,7 +142,7 @@ class Fragments:
             assert buffer is not None
             return element_of(source.memory, buffer.layout, at, source.stage, bits)
         if dim in p.variant.guard and self.clamped:
-            at[dim] = smaller(where, self.s.left(dim) - 1)
+            at[dim] = smaller(where, self.s.left(dim) - (width if p.contiguous(operand) == dim else 1))
         leading = at[p.strided(operand)] * LEADING[operand]
         return Ref(source.memory, (leading + at[p.contiguous(operand)],))
 

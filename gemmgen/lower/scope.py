@@ -20,6 +20,7 @@ LDC = Var("ldc", 0, None, uniform=True, dtype="i64")
 BETA = Var("beta", 0, None, uniform=True, dtype="f32")
 BLOCK_X = Var("blockIdx.x", 0, BIGGEST, uniform=True)
 BLOCK_Y = Var("blockIdx.y", 0, 65534, uniform=True)
+BLOCK_Z = Var("blockIdx.z", 0, 65534, uniform=True)
 
 SIZES: dict[str, Var] = {"m": M, "n": N, "k": K}
 LEADING: dict[str, Var] = {"A": LDA, "B": LDB, "C": LDC}
@@ -32,13 +33,18 @@ GLOBAL: dict[str, Array] = {
 
 @dataclass
 class Scope:
-    """State of one lowering. ``constants`` grow as they are asked for; names of values are given once."""
+    """State of one lowering. ``constants`` grow as they are asked for; names of values are given once.
+
+    ``depth`` is how far along K a block sums, from ``first_k`` on: all of it, unless blocks share it.
+    """
 
     p: TileProgram
     constants: dict[str, Constant] = field(default_factory=dict)
     threads: int = 0
     tid: Expr = field(default_factory=lambda: Const(0))
     syncs: int = 0
+    first_k: Expr = field(default_factory=lambda: Const(0))
+    depth: Expr = K
 
     def __post_init__(self) -> None:
         self.threads = self.p.threads

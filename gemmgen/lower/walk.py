@@ -14,7 +14,7 @@ from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.inner import inner_steps
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, Source
-from gemmgen.lower.scope import LEADING, K, Scope, let, loop
+from gemmgen.lower.scope import LEADING, Scope, let, loop
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
@@ -45,6 +45,8 @@ class Walk:
         self.statements = sequence(s.p)
         self.counts_tiles = any(_looks_ahead(x) for x in self.statements)
         self.copies = {c.operand: tile_copy(s, c, shared[c.buffer]) for c in s.p.copies if c.how != "tma"}
+        self.direct = [x for x in ("A", "B") if s.p.copies and s.p.buffer(x) is None]
+        self.fetched_from = [*self.copies, *self.direct]
         self.engine = Engine(s, shared) if s.p.how == "tma" else None
         # A thread that computes one element, with no barrier to keep, simply does nothing outside C.
         self.skips = not s.p.copies and not f.clamped and bool(s.p.output.guard)
@@ -111,17 +113,17 @@ class Walk:
         if self.depth > 1:
             self.stages = self.s.constants["STAGES"].expr
         out: list[Stmt] = []
-        step = self.s.p.extent("k")
+        depth = self.s.depth
         whole = "k" not in self.s.p.variant.guard
         bk = self.s.extent("k")
-        self.tiles = let(out, "tiles", K // bk if whole else (K + (step - 1)) // bk, "steps of BK along K")
+        self.tiles = let(out, "tiles", depth // bk if whole else (depth + (bk - 1)) // bk, "steps of BK along K")
         return out
 
     def _steps(self, body: tuple[TileStmt, ...]) -> list[Stmt]:
-        var, shape = loop("k0", K, step=self.s.extent("k"), unroll=None)
+        var, shape = loop("k0", self.s.depth, step=self.s.extent("k"), unroll=None)
         self.k0 = var
-        tiles = [LetPointer(self.tile(x, var)) for x in self.copies]
-        return [For(var, shape.start, K, shape.step, (*tiles, *self.all(body)))]
+        tiles = [LetPointer(self.tile(x, var)) for x in self.fetched_from]
+        return [For(var, shape.start, self.s.depth, shape.step, (*tiles, *self.all(body)))]
 
     def _turns(self, body: tuple[TileStmt, ...]) -> list[Stmt]:
         self.stage = {}  # the prologue's stages are numbers
@@ -129,6 +131,9 @@ class Walk:
         self.t = var
         out: list[Stmt] = []
         self.stage_of(0, out)
+        if self.direct:
+            k0 = self.starts(0, out)
+            out += [LetPointer(self.tile(x, k0)) for x in self.direct]
         out += self._kept(body)
         return [For(var, Const(0), self.tiles, Const(1), (*out, *self.all(body)))]
 
@@ -152,14 +157,14 @@ class Walk:
 
     def _whole(self, body: tuple[TileStmt, ...]) -> list[Stmt]:
         """No tiles: each step along K is fetched from global memory."""
-        var, shape = loop("k", K, unroll=None)
+        var, shape = loop("k", self.s.depth, unroll=None)
         out: list[Stmt] = []
         for x in body:
             if isinstance(x, Fragment):
                 out += self.f.fetch(x.operand, Source(self.at.block[x.operand]), var, Const(0))
             else:
                 out += self.f.multiply(var, Const(0))
-        return [For(var, shape.start, K, shape.step, tuple(out), None)]
+        return [For(var, shape.start, self.s.depth, shape.step, tuple(out), None)]
 
     # --- Tiles -----------------------------------------------------------------------------------------------------
 
@@ -176,7 +181,8 @@ class Walk:
 
     def source(self, operand: str, buffer: str | None, ahead: int = 0) -> Source:
         if buffer is None:
-            return Source(self.at.block[operand])
+            start = self.starts(ahead, [])
+            return Source(self.tile(operand, start), None, start)
         return Source(self.shared[buffer], self.stage_of(ahead, []))
 
     def tile(self, operand: str, k0: Expr) -> Pointer:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmgen.ir.expr import value_of
 from gemmgen.ir.nodes import Array, KernelIR, shape_of
 from gemmgen.sim.clock import Clock
 from gemmgen.sim.count import Op, Site
@@ -135,7 +136,15 @@ class Machine:
             array = GlobalArray(array.data, array.offset, array.alignment, whole)
             return global_memory(name, array, (1, whole), 0, "row", self.report)
         rows, columns = (int(self.scalars[d]) for d in OPERAND_DIMS[name])
+        if name == "C" and self.ir.then is not None:
+            rows, columns = _with_slices(rows, columns, self.ir)
         return global_memory(name, array, (rows, columns), leading, _order(self.ir.spec, name), self.report)
+
+
+def _with_slices(rows: int, columns: int, ir: KernelIR) -> tuple[int, int]:
+    """Extents of what stands for C where each slice of the grid writes a matrix of its own, one after another."""
+    slices = value_of(ir.grid[2]) or 1
+    return (rows * slices, columns) if ir.spec.C.order == "row" else (rows, columns * slices)
 
 
 def _order(spec: Spec, name: str) -> str:

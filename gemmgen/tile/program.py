@@ -148,6 +148,7 @@ class TileProgram:
     buffers: tuple[Buffer, ...] = ()
     copies: tuple[Copy, ...] = ()
     pipeline: Pipeline = Pipeline()
+    split_k: int = 1
 
     @property
     def threads(self) -> int:

@@ -149,6 +149,25 @@ def separators(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, product=replace(p.product, pinned=True))
 
 
+def direct_b(p: TileProgram, spec: Spec) -> TileProgram:
+    """B passes by shared memory: each of its elements is wanted by one thread of the block, or by few."""
+    thread = p.product.level("thread")
+    width = p.product.b_width
+    if spec.has("float4"):
+        width = widest(p.variant.bytes("B"), thread.n) if p.contiguous("B") == "n" else 1
+    return replace(
+        p,
+        buffers=tuple(b for b in p.buffers if b.operand != "B"),
+        copies=tuple(c for c in p.copies if c.operand != "B"),
+        product=replace(p.product, b_width=width),
+    )
+
+
+def split_k(p: TileProgram, spec: Spec) -> TileProgram:
+    """Several blocks share the sum over K of one tile of C."""
+    return replace(p, split_k=spec.split_k)
+
+
 def unroll(p: TileProgram, spec: Spec) -> TileProgram:
     """Some steps along k make the text of the loop, not all of a tile."""
     return replace(p, product=replace(p.product, unroll=spec.unroll))
@@ -198,6 +217,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("cpasync", cpasync),
     ("tma", tma),
     ("float4", float4),
+    ("directB", direct_b),
     ("alongK", along_k),
     ("stages", stages),
     ("prefetch", prefetch),
@@ -205,6 +225,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("snake", snake),
     ("separators", separators),
     ("unroll", unroll),
+    ("split_k", split_k),
     (None, guards),
 )
 
