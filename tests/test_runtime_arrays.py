@@ -12,7 +12,7 @@ import pytest
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.runtime import arrays
-from gemmgen.runtime.arrays import HOST, current_stream, stream_pointer, to_host, view
+from gemmgen.runtime.arrays import HOST, current_stream, stream_pointer, to_host, torch_matrices, view
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,6 +64,8 @@ class Tensor:
         self.device = SimpleNamespace(type="cuda")
         self.address = 4096
         self.neg = False
+        self.gpu = 1
+        self.sparse = False
         self.__dict__.update(changes)
 
     def is_neg(self) -> bool:
@@ -73,9 +75,11 @@ class Tensor:
         return False
 
     def get_device(self) -> int:
-        return 1
+        return self.gpu
 
     def data_ptr(self) -> int:
+        if self.sparse:
+            raise RuntimeError("no dense memory")
         return self.address
 
     def stride(self) -> tuple[int, ...]:
@@ -83,6 +87,9 @@ class Tensor:
 
     def element_size(self) -> int:
         return 4
+
+    def is_contiguous(self) -> bool:
+        return self.shape[1] == 8
 
 
 @pytest.fixture
@@ -117,6 +124,44 @@ def test_a_torch_tensor_is_read_by_its_own_attributes(torch: SimpleNamespace) ->
 def test_torch_tensors_that_memory_does_not_show(torch: object, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         view(Tensor(**changes), "B")
+
+
+def test_a_quick_look_tells_calls_apart(torch: SimpleNamespace) -> None:
+    found = torch_matrices(Tensor(), Tensor(address=4100), Tensor(address=8192))
+    assert found is not None
+    key, *rest = found
+    assert rest == [1, 4096, 4100, 8192]
+    same = torch_matrices(Tensor(address=1 << 40), Tensor(address=(1 << 41) + 4), Tensor(address=1 << 42))
+    assert same is not None and same[0] == key and hash(same[0]) == hash(key)
+    for i in range(3):
+        for other in ({"shape": (5, 6)}, {"shape": (4, 8)}, {"address": 8200}):
+            tensors = [Tensor(address=address) for address in (4096, 4100, 8192)]
+            tensors[i] = Tensor(**other)
+            changed = torch_matrices(*tensors)
+            assert changed is not None and changed[0] != key
+
+
+@pytest.mark.parametrize("position", range(3))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"requires_grad": True}, {"is_cuda": False}, {"dtype": "torch.float64"}, {"neg": True}, {"gpu": 2},
+        {"sparse": True},
+    ],
+)  # fmt: skip
+def test_a_quick_look_leaves_to_a_closer_one_what_is_not_plain(
+    torch: SimpleNamespace, changes: dict[str, object], position: int
+) -> None:
+    tensors = [Tensor(**changes) if i == position else Tensor() for i in range(3)]
+    assert torch_matrices(*tensors) is None
+
+
+def test_a_quick_look_is_for_torchs_own_type_alone(torch: SimpleNamespace) -> None:
+    class Own(Tensor):
+        pass
+
+    assert torch_matrices(Tensor(), Own(), Tensor()) is None
+    assert torch_matrices(Tensor(), np.zeros((4, 6)), Tensor()) is None
 
 
 def test_the_current_stream_is_that_of_the_callers_library(torch: SimpleNamespace) -> None:

@@ -73,14 +73,17 @@ def torch_matrices(A: Any, B: Any, C: Any) -> tuple[tuple[Any, ...], int, int, i
         or B.get_device() != device or C.get_device() != device
         or B.dtype is not dtype or C.dtype is not dtype
         or A.is_neg() or B.is_neg() or C.is_neg()
-        or A.layout is not torch.strided or B.layout is not torch.strided or C.layout is not torch.strided
     ):  # fmt: skip
         return None
-    a, b, c = A.data_ptr(), B.data_ptr(), C.data_ptr()
-    key = (
-        A.shape, A.stride(), B.shape, B.stride(), C.shape, C.stride(), dtype, device,
-        a & 15 | (b & 15) << 4 | (c & 15) << 8,
-    )  # fmt: skip
+    try:
+        a, b, c = A.data_ptr(), B.data_ptr(), C.data_ptr()
+        # The strides of a contiguous matrix follow from its shape, and it is cheaper to ask whether it is one.
+        key = (
+            A.shape, A.is_contiguous() or A.stride(), B.shape, B.is_contiguous() or B.stride(),
+            C.shape, C.is_contiguous() or C.stride(), dtype, device, a & 15 | (b & 15) << 4 | (c & 15) << 8,
+        )  # fmt: skip
+    except RuntimeError:  # no dense memory
+        return None
     return key, device, a, b, c
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,9 +42,22 @@ def launcher() -> Callable[[int, int, int, None], int]:
     return function
 
 
+class _CurrentDevice(threading.local):
+    """Asks for this thread's current device, into memory that it keeps for the answer."""
+
+    def __init__(self) -> None:
+        self._answer = ctypes.c_int()
+        function = library().cuCtxGetDevice
+        function.argtypes = (ctypes.c_void_p,)
+        self._ask = functools.partial(function, ctypes.c_void_p(ctypes.addressof(self._answer)))
+
+    def is_number(self, ordinal: int) -> bool:
+        return self._ask() == 0 and self._answer.value == ordinal
+
+
 @functools.cache
-def _context_device() -> Callable[[object], int]:
-    return library().cuCtxGetDevice
+def _current_device() -> _CurrentDevice:
+    return _CurrentDevice()
 
 
 def call(what: str, *arguments: Any) -> Any:
@@ -65,8 +79,7 @@ def failure(what: str, status: Any) -> LaunchError:
 
 def is_current(ordinal: int) -> bool:
     """Whether this thread's current context is of that GPU."""
-    device = ctypes.c_int()
-    return _context_device()(ctypes.byref(device)) == 0 and device.value == ordinal
+    return _current_device().is_number(ordinal)
 
 
 def make_current(ordinal: int) -> None:

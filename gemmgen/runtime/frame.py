@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Frame:
     ``pointers`` are where the driver is told to look.
     """
 
-    __slots__ = ("_bytes", "_pointers", "config", "grid", "maps", "places", "pointers")
+    __slots__ = ("_bytes", "_fill", "_pointers", "config", "grid", "maps", "places", "pointers")
 
     def __init__(
         self, grid: tuple[int, int, int], threads: int, shared_bytes: int, arguments: Sequence[Constant | int]
@@ -53,10 +54,11 @@ class Frame:
         self.pointers = ctypes.addressof(self._pointers)
         self.places: tuple[int, int, int] | None = None  # the addresses that the maps are of
         self.maps: tuple[Encoded, ...] = ()
+        self._fill = partial(_MOVING.pack_into, self._bytes, _FIXED.size)
 
     def point(self, argument: int, encoded: Encoded) -> None:
         """Argument number ``argument`` is a map, passed by value; the driver copies as many bytes as it has."""
         self._pointers[argument] = encoded.address
 
     def fill(self, stream: int, a: int = 0, b: int = 0, c: int = 0, workspace: int = 0) -> None:
-        _MOVING.pack_into(self._bytes, _FIXED.size, stream, 0, 0, a, b, c, workspace)
+        self._fill(stream, 0, 0, a, b, c, workspace)

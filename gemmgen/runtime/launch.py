@@ -157,6 +157,7 @@ class Bound:
         self._offsets = 4 * given.A, 4 * given.B, 4 * given.C
         self._arguments = [_argument(p, step.scalars) for p in module.ir.params]
         self._maps = tuple(_maps(module.ir, step))
+        self._start = module.start
         self._free: list[Frame] = []  # frames that no call is using: taken and put back whole, which threads may do
 
     def __call__(self, a: int, b: int, c: int, workspace: int, stream: int) -> None:
@@ -170,7 +171,7 @@ class Bound:
         frame.fill(stream, a, b, c, workspace)
         if self._maps and frame.places != (a, b, c):
             self._point(frame, (a, b, c))
-        self.module.start(frame)
+        self._start(frame)
         self._free.append(frame)
 
     def _point(self, frame: Frame, places: tuple[int, int, int]) -> None:
