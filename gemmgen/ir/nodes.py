@@ -288,8 +288,9 @@ class Assertion:
 class KernelIR:
     """One kernel: everything that printing, running and counting it needs.
 
-    ``then`` is a kernel that is launched after this one and finishes its work (split-K: the reduction of what the blocks
-    left in a workspace, which this one writes where C is expected). ``grid`` is (columns of blocks, rows of blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
+    ``then`` is a kernel that is launched after this one and finishes its work (split-K: the reduction of what the
+    blocks left in a workspace, which this one writes where C is expected). ``grid`` is (columns of blocks, rows of
+    blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
     """
 
     name: str

@@ -12,7 +12,7 @@ from gemmgen.isa.async_copy import cp_async, cp_async_or_zero
 from gemmgen.lower.layout import element_of
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import LEADING, Scope
-from gemmgen.lower.spread import Lanes, spread
+from gemmgen.lower.spread import Along, Lanes, spread
 from gemmgen.tile.program import Buffer, Copy
 
 
@@ -121,7 +121,7 @@ class TileCopy:
     def _load(self, at: Access, tile: Pointer, k0: Expr, to: Array, slot: tuple[Expr, ...]) -> Load:
         src, guard = self._source(at, tile, k0)
         first = (*slot, Const(0)) if self.c.width > 1 else slot
-        return Load(Ref(to, first), src, self.c.width, guard, self._origin)
+        return Load(Ref(to, first), src, self.c.width, guard, self._origin, self._edge)
 
     def _put(self, at: Access, stage: Expr | None, source: Array, slot: tuple[Expr, ...]) -> list[Stmt]:
         width = self.c.width
@@ -143,6 +143,13 @@ class TileCopy:
         return [Call(cp_async_or_zero(nbytes), (dst, src, guard), origin=self._origin)]
 
     @property
+    def _edge(self) -> str:
+        """What happens past the matrix's edge, in words."""
+        first = "m" if self.c.operand == "A" else "n"
+        line = "row" if first == "m" else "column"
+        return f"past the last {line}, that {line} again: its products are not stored" if first in self.c.guard else ""
+
+    @property
     def _origin(self) -> str:
         return "use float4" if self.c.width > 1 else "use smem"
 
@@ -158,10 +165,10 @@ def tile_copy(s: Scope, c: Copy, shared: Array) -> TileCopy:
     runs = s.extent(along) // c.width if c.width > 1 else s.extent(along)
     first = "m" if c.operand == "A" else "k"
     names = {d: f"inner{'Row' if d == first else 'Col'}{c.operand}" for d in (along, across)}
-    if c.lanes == along:
-        lanes = spread(s, c.operand, s.extent(across), runs, names[across], names[along])
-    else:
-        lanes = spread(s, c.operand, runs, s.extent(across), names[along], names[across])
+    nouns = {d: "row" if d == first else "column" for d in (along, across)}
+    piece = f"{c.width} {nouns[along]}s" if c.width > 1 else nouns[along]
+    lines, pieces = Along(s.extent(across), names[across], nouns[across]), Along(runs, names[along], piece)
+    lanes = spread(s, c.operand, lines, pieces) if c.lanes == along else spread(s, c.operand, pieces, lines)
     buffer = p.buffer(c.operand)
     assert buffer is not None
     return TileCopy(s, c, buffer, shared, lanes, lanes.index)

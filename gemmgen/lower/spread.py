@@ -29,25 +29,36 @@ class Lanes:
     one: Callable[[Expr, Body], list[Stmt]]
 
 
-def spread(s: Scope, operand: str, slow: Expr, fast: Expr, slow_name: str, fast_name: str) -> Lanes:
+@dataclass(frozen=True)
+class Along:
+    """One direction of a tile: its accesses, the name of a thread's index in it, and what one access covers there."""
+
+    extent: Expr
+    name: str
+    covers: str
+
+
+def spread(s: Scope, operand: str, slow: Along, fast: Along) -> Lanes:
     """Shares slow x fast accesses among the block's threads."""
-    rows, cols = value_of(slow), value_of(fast)
-    assert rows is not None and cols is not None
+    cols = value_of(fast.extent)
+    assert cols is not None
     if s.threads % cols == 0:
-        return _by_lines(s, operand, slow, fast, slow_name, fast_name)
+        return _by_lines(s, operand, slow, fast)
     if cols % s.threads == 0:
-        return _within_a_line(s, slow, fast, fast_name)
-    return _numbered(s, slow, fast)
+        return _within_a_line(s, operand, slow.extent, fast)
+    return _numbered(s, slow.extent, fast.extent)
 
 
-def _by_lines(s: Scope, operand: str, slow: Expr, fast: Expr, slow_name: str, fast_name: str) -> Lanes:
+def _by_lines(s: Scope, operand: str, across: Along, along: Along) -> Lanes:
     """Each pass of the block covers whole lines."""
+    slow, fast = across.extent, along.extent
     rows, cols = value_of(slow) or 1, value_of(fast) or 1
     out: list[Stmt] = []
-    first = let(out, slow_name, s.tid // fast)
-    at = let(out, fast_name, s.tid % fast)
     stride = s.threads // cols
     passes = -(-rows // stride)
+    copies = f"of {operand}'s tile this thread copies{' first' if passes > 1 else ''}"
+    first = let(out, across.name, s.tid // fast, f"which {across.covers} {copies}")
+    at = let(out, along.name, s.tid % fast, f"and which {along.covers}")
     if passes == 1:
         condition = None if stride == rows else first.lt(slow)
 
@@ -74,11 +85,12 @@ def _by_lines(s: Scope, operand: str, slow: Expr, fast: Expr, slow_name: str, fa
     return Lanes(tuple(out), passes, loops, numbered)
 
 
-def _within_a_line(s: Scope, slow: Expr, fast: Expr, fast_name: str) -> Lanes:
+def _within_a_line(s: Scope, operand: str, slow: Expr, along: Along) -> Lanes:
     """Each line takes several passes of the block."""
+    fast = along.extent
     rows, cols = value_of(slow) or 1, value_of(fast) or 1
     out: list[Stmt] = []
-    at = let(out, fast_name, s.tid)
+    at = let(out, along.name, s.tid, f"which {along.covers} of a line of {operand}'s tile this thread copies first")
     threads = s.constants["THREADS"].expr
     pieces = cols // s.threads
 

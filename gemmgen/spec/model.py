@@ -46,7 +46,7 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle("prefetch", "fetch the fragments of step k + 1 before the products of step k", needs=("smem",)),
     Toggle("alongK", "keep A's tile row-major and fetch several steps of k of a row at once", needs=("smem", "float4")),
     Toggle("smem_swizzle", "permute pieces of A's rows in shared memory against bank conflicts", needs=("alongK",)),
-    Toggle("directB", "fetch B from global memory straight into registers, where no two threads want it", needs=("smem",)),
+    Toggle("directB", "fetch B from global memory straight into registers, past shared memory", needs=("smem",)),
     Toggle("snake", "walk every other row of the outer product backwards, so that a register is used twice running"),
     Toggle("separators", "close each step along k, so that the compiler keeps loads in place", needs=("prefetch",)),
 )
@@ -124,7 +124,7 @@ class Spec:
     pad_a: int = setting(0, "elements left empty after each row of A's shared tile", line="pad_a", form="number")
     pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
     split_k: int = setting(
-        1, "blocks that share the sum over K of one tile of C, added up by a second kernel", line="split_k", form="number"
+        1, "blocks that share the sum over K of a tile of C, which a second kernel adds up", line="split_k", form="number"
     )
     min_blocks: int = setting(
         0,
