@@ -29,12 +29,16 @@ if TYPE_CHECKING:
         LaunchError,
         SimulationFault,
         SpecError,
+        TuneError,
     )
     from gemmgen.explaining import explain
     from gemmgen.isa.memory import shared_wavefronts
     from gemmgen.kernel import Kernel
+    from gemmgen.matmul import matmul
     from gemmgen.simulation import Simulation, simulate
     from gemmgen.spec.model import Spec
+    from gemmgen.tune.tuner import TuneResult
+    from gemmgen.tune.tuning import tune
     from gemmgen.verify import Verification, verify
 
 __all__ = [
@@ -49,6 +53,8 @@ __all__ = [
     "SimulationFault",
     "Spec",
     "SpecError",
+    "TuneError",
+    "TuneResult",
     "Verification",
     "__version__",
     "compile",
@@ -56,10 +62,12 @@ __all__ = [
     "explain",
     "load",
     "lower",
+    "matmul",
     "occupancy",
     "parse",
     "shared_wavefronts",
     "simulate",
+    "tune",
     "variants",
     "verify",
 ]
@@ -75,12 +83,16 @@ _HOME = {
         "LaunchError",
         "SimulationFault",
         "SpecError",
+        "TuneError",
     ),
     "gemmgen.explaining": ("explain",),
     "gemmgen.isa.memory": ("shared_wavefronts",),
     "gemmgen.kernel": ("Kernel",),
+    "gemmgen.matmul": ("matmul",),
     "gemmgen.simulation": ("Simulation", "simulate"),
     "gemmgen.spec.model": ("Spec",),
+    "gemmgen.tune.tuner": ("TuneResult",),
+    "gemmgen.tune.tuning": ("tune",),
     "gemmgen.verify": ("Verification", "verify"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -134,6 +134,10 @@ class LaunchError(GemmgenError):
     """A kernel cannot be launched: no GPU, or a resource over its limit (need and limit in the message)."""
 
 
+class TuneError(GemmgenError):
+    """No kernel can be chosen: none is left to try, or every one that was tried failed. The message says of what."""
+
+
 class SimulationFault(GemmgenError):
     """The simulated kernel did something illegal; ``faults`` lists each."""
 

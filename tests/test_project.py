@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("api",),
     ("tune",),
+    ("matmul",),
     ("report",),
     ("cli",),
     ("__main__",),

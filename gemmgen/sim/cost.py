@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import assert_never
 
-from gemmgen.ir.expr import Bin, Const, Expr, Var, apply
+from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, apply
 from gemmgen.ir.nodes import (
     Alloc,
     Call,
@@ -148,5 +148,7 @@ def _value(e: Expr, known: Known) -> int | float:
         case Bin(op, a, b):
             x, y = _value(a, known), _value(b, known)
             return 0 if op in "/%" and y == 0 else apply(op, x, y)  # type: ignore[arg-type]  # alpha and beta are floats
+        case Select(cond, a, b):
+            return _value(a if _value(cond, known) else b, known)
         case _:
             raise TypeError(f"not an index expression: {e!r}")

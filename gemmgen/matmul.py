@@ -1,0 +1,139 @@
+"""``gemmgen.matmul``: a product by the kernel that was found fastest for its shape.
+
+Which kernel that is, is decided once for a shape, alignment and device, and remembered with the kernel loaded: a call
+that repeats costs a look-up more than calling the kernel itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gemmgen.kernel import Kernel
+    from gemmgen.tune.select import Choice
+    from gemmgen.tune.shapes import Align, Shape
+    from gemmgen.tune.shipped import Winner
+
+HOST = -1
+SIMULATED_GPU = "h200"
+"""For which GPU a kernel is chosen where there is none: the one whose winners ship."""
+
+
+def matmul(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0) -> Any:
+    """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU.
+
+    ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), all on one GPU (torch, CuPy, anything with DLPack), or NumPy arrays; C
+    is updated in place and returned, or a new array where it is None (then beta is 0). The kernel is one of the winners
+    that ship with gemmgen, else of the user's own records (``gemmgen tune``), else the model's choice; it is compiled
+    at the first call. Without a GPU, NumPy arrays are computed on the simulator, by a kernel without asynchronous
+    copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is enqueued on the current stream.
+    Raises ArgumentError for operands that do not fit.
+    """
+    return _kernel(_signature(A), _signature(B), None if C is None else _signature(C))(A, B, C, alpha, beta)
+
+
+def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None) -> Choice:
+    """What ``matmul`` uses for a shape on this machine's GPU (or for the H200, where there is none), and why.
+
+    ``align`` are the bytes to which rows of A, B and C are aligned; left out, those of packed matrices.
+    """
+    from gemmgen.runtime.device import current
+    from gemmgen.tune.shapes import packed
+
+    here = current()
+    return _choice((m, n, k), align or packed((m, n, k)), HOST if here is None else here.ordinal)
+
+
+def _signature(x: Any) -> tuple[Any, ...]:
+    """What the choice depends on, of one operand: its shape, strides in elements, alignment, and device."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.shape, x.stride(), x.data_ptr() & 15, x.get_device() if x.is_cuda else HOST
+    if type(x).__module__ == "numpy" and hasattr(x, "shape"):
+        return x.shape, (*x.shape[-1:], 1), 0, HOST  # copied to the GPU packed, whatever its strides are
+    return _described(x)
+
+
+def _described(x: Any) -> tuple[Any, ...]:
+    from gemmgen.runtime.arrays import view
+
+    found = view(x, "operand")
+    return found.shape, found.strides, found.address & 15, found.device
+
+
+@lru_cache(maxsize=4096)
+def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None) -> Kernel:
+    """The kernel for operands of these descriptions. What does not fit together, the kernel itself refuses."""
+    if len(a[0]) != 2 or len(b[0]) != 2 or (c is not None and len(c[0]) != 2):
+        return _kernel_of((1, 1, 1), (4, 4, 4), HOST)
+    (m, k), n = a[0], b[0][1]
+    align = _aligned(a, k), _aligned(b, n), 16 if c is None and n % 4 == 0 else _aligned(c or ((m, n), (n, 1), 0), n)
+    return _kernel_of((m, n, k), align, a[3])
+
+
+def _aligned(described: tuple[Any, ...], length: int) -> int:
+    """Bytes to which the rows of a matrix are aligned; those of its packed copy, where its strides need one."""
+    (rows, columns), strides, address = described[:3]
+    if columns > 1 and strides[1] != 1:
+        strides, address = (length, 1), 0
+    leading = 4 * (strides[0] if rows > 1 else columns)
+    return next((w for w in (16, 8) if leading % w == 0 and address % w == 0 and 4 * length % w == 0), 4)
+
+
+@lru_cache(maxsize=4096)
+def _kernel_of(shape: Shape, align: Align, device: int) -> Kernel:
+    from gemmgen.kernel import PATIENCE
+    from gemmgen.runtime import device as devices
+    from gemmgen.target import gpu as gpu_named
+    from gemmgen.tune.select import by_model
+
+    gpu = devices.current() if device == HOST else devices.get(device)
+    if gpu is None:
+        return _shared(by_model(shape, align, gpu_named(SIMULATED_GPU), simple=True), "sim", None, PATIENCE)
+    spec = _choice(shape, align, gpu.ordinal).spec
+    return _shared(spec, "cuda", spec.arch or gpu.arch, None)
+
+
+@lru_cache(maxsize=1024)
+def _shared(spec: Any, device: Any, arch: str | None, patience: float | None) -> Kernel:
+    """One kernel for all shapes that the same spec serves."""
+    from gemmgen.kernel import Kernel
+
+    return Kernel(spec, device, arch, patience)
+
+
+@lru_cache(maxsize=4096)
+def _choice(shape: Shape, align: Align, ordinal: int) -> Choice:
+    from gemmgen.runtime import device as devices
+    from gemmgen.target import gpu as gpu_named
+    from gemmgen.tune.gpu import gpu_of
+    from gemmgen.tune.select import choose
+    from gemmgen.tune.shipped import shipped
+
+    row = gpu_named(SIMULATED_GPU) if ordinal == HOST else gpu_of(devices.get(ordinal))
+    found = shipped(row.arch)
+    name = None if ordinal == HOST else devices.get(ordinal).name
+    return choose(shape, align, row, () if found is None else found.rows, _own(name))
+
+
+@lru_cache(maxsize=16)
+def _own(gpu: str | None) -> tuple[Winner, ...]:
+    """The user's own records for a GPU, read once; none where there is no file, or it cannot be read."""
+    from gemmgen.tune.records import Records, RecordsError, default_path
+    from gemmgen.tune.shipped import winners
+
+    if gpu is None or not default_path().is_file():
+        return ()
+    try:
+        with Records() as book:
+            return winners(book.best(gpu))
+    except RecordsError:
+        return ()
+
+
+def forget() -> None:
+    """Choose anew at the next calls, for example after tuning in this process."""
+    for cached in (_kernel, _kernel_of, _shared, _choice, _own):
+        cached.cache_clear()

@@ -1,0 +1,166 @@
+"""The candidates for a shape where nobody says what to try: families of kernels that are known to be fast."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gemmgen.diagnostics import SpecError
+from gemmgen.spec.model import TOGGLES, Spec
+from gemmgen.tune.shapes import SKINNY, Shape
+
+TILE = frozenset({"coalescing", "smem", "float4", "warptile"})
+TRANSPOSED = TILE | {"transposeA"}
+ENGINE = TILE | {"tma", "alongK", "smem_swizzle", "prefetch", "snake", "separators"}
+
+BLOCKS_WANTED = 132
+"""Blocks that fill a large GPU once: with fewer, K is split among more of them."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Block, warp and thread tiles, and the pieces of a thread."""
+
+    block: tuple[int, int, int]
+    warp: tuple[int, int]
+    thread: tuple[int, int]
+    m_iter: int
+    n_iter: int
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        return vars(self).copy()
+
+
+# Lanes 4 along M by 8 along N; a thread's rows 4 apart, its columns 4 together: what the tensor memory accelerator's
+# tiles are read best by. 128 sums a thread first, then 64 and 32 for shapes with few tiles.
+ENGINE_TILES = tuple(
+    Tile((bm, bn, 32), warp, (1, 4), warp[0] // 4, warp[1] // 32)
+    for bm, bn, warp in (
+        (128, 128, (32, 128)), (64, 128, (32, 128)), (128, 256, (32, 128)), (256, 128, (32, 128)),
+        (32, 128, (32, 128)), (128, 128, (64, 64)), (64, 64, (32, 64)), (128, 64, (32, 64)), (64, 128, (32, 64)),
+        (128, 128, (32, 64)), (32, 64, (32, 64)), (64, 32, (32, 32)), (32, 32, (16, 32)), (64, 64, (32, 32)),
+        (32, 64, (16, 64)), (96, 128, (32, 128)), (128, 96, (32, 96)), (160, 128, (32, 128)), (64, 256, (32, 128)),
+    )
+)  # fmt: skip
+
+COPIED_TILES = (
+    Tile((128, 256, 8), (64, 64), (4, 4), 4, 2),
+    Tile((256, 128, 8), (64, 64), (4, 4), 4, 2),
+    Tile((128, 128, 16), (64, 64), (4, 4), 4, 2),
+    Tile((128, 128, 8), (64, 64), (4, 4), 4, 2),
+    Tile((128, 128, 8), (32, 64), (4, 4), 2, 2),
+    Tile((64, 128, 16), (32, 64), (4, 4), 2, 2),
+    Tile((128, 64, 16), (32, 64), (4, 4), 2, 2),
+    Tile((64, 64, 16), (32, 32), (4, 4), 2, 1),
+    Tile((64, 64, 32), (32, 32), (4, 4), 2, 1),
+    Tile((32, 64, 16), (16, 32), (4, 4), 1, 1),
+    Tile((32, 32, 32), (16, 32), (4, 4), 1, 1),
+)
+
+SKINNY_TILES = (
+    Tile((8, 128, 32), (8, 32), (1, 4), 2, 1),
+    Tile((8, 256, 16), (8, 64), (2, 4), 2, 1),
+    Tile((16, 128, 32), (16, 32), (2, 4), 2, 1),
+    Tile((16, 64, 32), (16, 32), (4, 4), 1, 1),
+    Tile((32, 64, 32), (32, 32), (4, 4), 2, 1),
+    Tile((64, 16, 32), (32, 16), (4, 4), 1, 1),
+    Tile((128, 16, 32), (32, 16), (4, 4), 1, 1),
+)
+
+
+def default_specs(shape: Shape, name: str = "tuned") -> tuple[Spec, ...]:
+    """Legal specs for a shape, most of them fast somewhere: a few hundred, each once, in a fixed order.
+
+    ``name`` is what the kernels are called; what the GPU cannot run is left to the model to leave out.
+    """
+    return _legal(name, _all(shape))
+
+
+def plain_specs(name: str = "tuned") -> tuple[Spec, ...]:
+    """Those that bring their tiles through registers, and run on every GPU."""
+    return _legal(name, _plain())
+
+
+def _legal(name: str, changes_of_all: Iterable[dict[str, Any]]) -> tuple[Spec, ...]:
+    base = Spec(name=name, block=(64, 64, 8), thread=(1, 1))
+    made: dict[Spec, None] = {}
+    for changes in changes_of_all:
+        try:
+            made.setdefault(base.replace(**changes))
+        except SpecError:
+            continue
+    return tuple(made)
+
+
+def _all(shape: Shape) -> Iterator[dict[str, Any]]:
+    for family in (_skinny(shape), _engine(), _copied(), _plain()):
+        for changes in family:
+            for split in splits(shape, changes["block"]):
+                yield changes | split
+
+
+def splits(shape: Shape, block: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
+    """K whole, and in as many parts as fill the GPU where C has few tiles."""
+    yield {}
+    if "split_k" not in Spec.__dataclass_fields__:
+        return
+    (m, n, k), (bm, bn, bk) = shape, block
+    tiles = -(-m // bm) * -(-n // bn)
+    if tiles >= 2 * BLOCKS_WANTED:
+        return
+    for waves in (1, 2, 4):
+        parts = waves * BLOCKS_WANTED // tiles
+        if parts > 1 and parts * 2 * bk <= k:
+            yield {"split_k": parts}
+
+
+def _engine() -> Iterator[dict[str, Any]]:
+    """Tiles by the tensor memory accelerator."""
+    for tile, stages, unroll in itertools.product(ENGINE_TILES, (3, 2, 4), (8, 4)):
+        threads = 32 * tile.block[0] // tile.warp[0] * tile.block[1] // tile.warp[1]
+        sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
+        # Two blocks an SM of 128 threads leave each thread all of its 255 registers.
+        blocks = (0, 2) if sums > 64 and threads <= 128 else (0,)
+        for use, least in itertools.product((ENGINE, ENGINE - {"separators"}), blocks):
+            if unroll == 8 or use is ENGINE:
+                yield tile.changes | {"use": use, "stages": stages, "unroll": unroll, "min_blocks": least}
+
+
+def _copied() -> Iterator[dict[str, Any]]:
+    """Tiles by cp.async, A transposed on its way."""
+    ways = (("cpasync", "prefetch", "spread"), ("cpasync", "prefetch"), ("cpasync",))
+    for tile, stages, how in itertools.product(COPIED_TILES, (2, 3, 4), ways):
+        yield tile.changes | {"use": TRANSPOSED | set(how), "stages": stages, "pad_a": 4}
+        if "prefetch" in how and stages == 3:
+            yield tile.changes | {"use": TRANSPOSED | {*how, "snake"}, "stages": stages, "pad_a": 4}
+
+
+def _plain() -> Iterator[dict[str, Any]]:
+    """Tiles through registers: what every GPU can do."""
+    for tile, (stages, prefetch) in itertools.product(COPIED_TILES, ((1, False), (2, False), (2, True))):
+        use = TRANSPOSED | ({"prefetch"} if prefetch else set())
+        yield tile.changes | {"use": use, "stages": stages, "pad_a": 4}
+
+
+def _skinny(shape: Shape) -> Iterator[dict[str, Any]]:
+    """Few rows or columns: narrow tiles, and kernels that read the large matrix once where the language has them."""
+    if min(shape[:2]) > SKINNY:
+        return
+    if any(toggle.name == "skinny" for toggle in TOGGLES):
+        yield from _streaming(shape)
+    for tile, stages in itertools.product(SKINNY_TILES, (3, 4)):
+        for use in ({"cpasync", "prefetch"}, {"cpasync"}):
+            yield tile.changes | {"use": TRANSPOSED | use, "stages": stages, "pad_a": 4}
+
+
+def _streaming(shape: Shape) -> Iterator[dict[str, Any]]:
+    """Kernels that stream one matrix past a few rows of the other."""
+    rows = min(max(shape[0], 1), SKINNY)
+    for columns, deep, tn in itertools.product((32, 64, 128, 256, 512), (8, 16, 32, 64, 128), (4, 1)):
+        for tm in sorted({rows, -(-rows // 2), min(rows, 8), min(rows, 4)}):
+            use = frozenset({"skinny", "coalescing", "smem", "float4"})
+            rounded = -(-rows // tm) * tm
+            yield {"block": (rounded, columns, deep), "thread": (tm, tn), "use": use}

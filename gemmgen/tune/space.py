@@ -1,0 +1,158 @@
+"""What a tuner chooses from: specs, from ``tune`` lines, from options, or by default for a shape."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.diagnostics import SpecError
+from gemmgen.spec.model import Spec
+from gemmgen.spec.tuning import Choice, settled_choices, shown_value, with_choice
+from gemmgen.tune.estimate import WORST, Estimate, estimate
+from gemmgen.tune.shapes import Align, Shape
+
+if TYPE_CHECKING:
+    from gemmgen.target import Gpu
+
+Choices = Mapping[str, Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A spec to try. ``values`` are what was chosen, by setting; ``key`` is the same for specs that are the same
+    kernel, whatever they are called."""
+
+    spec: Spec
+    values: tuple[tuple[str, Any], ...]
+    key: str
+
+    @property
+    def label(self) -> str:
+        """What tells it apart from the others: "block 128x128x8, stages 2"."""
+        return ", ".join(f"{name} {shown_value(value)}" for name, value in self.values) or self.spec.name
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A candidate, or a combination that is no spec, that is not compiled: by "checks" or by the "model"."""
+
+    by: str
+    why: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Space:
+    """Legal candidates, each kernel once. ``combinations`` were looked at, those that broke a rule are ``illegal``."""
+
+    candidates: tuple[Candidate, ...]
+    combinations: int
+    illegal: tuple[Pruned, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Candidates by modelled time, the fastest first, and what the model leaves out."""
+
+    candidates: tuple[Candidate, ...]
+    seconds: tuple[float, ...]
+    hopeless: tuple[Pruned, ...] = field(default=())
+
+
+def key_of(spec: Spec) -> str:
+    """A name for the kernel that a spec makes: its text, without its name, comment and choices."""
+    return hashlib.sha256(plain(spec).to_text(comment=False).split("\n", 1)[1].encode()).hexdigest()[:20]
+
+
+def plain(spec: Spec) -> Spec:
+    """The spec without its ``tune`` lines."""
+    return spec.replace(tune=()) if spec.tune else spec
+
+
+def space(specs: Sequence[Spec], choices: Choices | None = None) -> Space:
+    """Every combination of each spec's ``tune`` lines and of ``choices``, which take precedence.
+
+    Raises SpecError where a choice is none of the language's, whatever it is combined with.
+    """
+    given = settled_choices({} if choices is None else {n: tuple(v) for n, v in choices.items()})
+    found: dict[str, Candidate] = {}
+    illegal: list[Pruned] = []
+    combinations = 0
+    for spec in specs:
+        own = _choices(spec, given)
+        bare = plain(spec)
+        for chosen in itertools.product(*([(name, value) for value in values] for name, values in own)):
+            combinations += 1
+            made = _made(bare, chosen)
+            if isinstance(made, Pruned):
+                illegal.append(made)
+            else:
+                found.setdefault(made.key, made)
+    return Space(tuple(found.values()), combinations, tuple(illegal))
+
+
+def _choices(spec: Spec, given: Sequence[Choice]) -> tuple[Choice, ...]:
+    merged = dict(spec.tune) | dict(given)
+    # Checked as the language checks a spec's own lines, so that a mistake is an error and not an empty space.
+    return spec.replace(tune=tuple(merged.items())).tune if given else spec.tune
+
+
+def _made(spec: Spec, chosen: Sequence[tuple[str, Any]]) -> Candidate | Pruned:
+    label = ", ".join(f"{name} {shown_value(value)}" for name, value in chosen)
+    try:
+        made = spec.replace(**with_choice(spec, chosen)) if chosen else spec
+    except SpecError as error:
+        return Pruned("checks", error.message, label)
+    if problem := next(iter(_too_large(made)), None):
+        return Pruned("checks", problem, label)
+    return Candidate(made, tuple(chosen), key_of(made))
+
+
+def _too_large(spec: Spec) -> Iterator[str]:
+    from gemmgen.tile import check_resources
+
+    yield from (problem.message for problem in check_resources(spec))
+
+
+def ranked(space: Space, shape: Shape, gpu: Gpu, align: Align | None = None) -> Ranked:
+    """The candidates in the order in which the model would try them."""
+    kept: list[tuple[float, int, Candidate]] = []
+    hopeless: list[Pruned] = []
+    for i, candidate in enumerate(space.candidates):
+        found = refused(candidate.spec, gpu) or estimate(candidate.spec, shape, gpu, align)
+        if found.hopeless:
+            hopeless.append(Pruned("model", found.hopeless, candidate.label))
+        else:
+            kept.append((found.seconds, i, candidate))
+    kept.sort(key=lambda row: row[:2])
+    limit = WORST * kept[0][0] if kept else 0.0
+    for seconds, _, candidate in kept:
+        if seconds > limit:
+            why = f"modelled {seconds / kept[0][0]:.1f} times slower than the best"
+            hopeless.append(Pruned("model", why, candidate.label))
+    kept = [row for row in kept if row[0] <= limit]
+    return Ranked(tuple(c for _, _, c in kept), tuple(s for s, _, _ in kept), tuple(hopeless))
+
+
+def refused(spec: Spec, gpu: Gpu) -> Estimate | None:
+    """Settings that the GPU's architecture does not have."""
+    number = int(gpu.arch.removeprefix("sm_").rstrip("af"))
+    for toggle, least in (("tma", 90), ("cpasync", 80)):
+        if spec.has(toggle) and number < least:
+            return Estimate(float("inf"), f"{toggle} needs sm_{least}, and the GPU is {gpu.arch}")
+    return None
+
+
+def reasons(pruned: Iterable[Pruned]) -> list[tuple[str, str, int]]:
+    """(by, why, how many), the most frequent first; figures in a reason do not make it another."""
+    counts: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], str] = {}
+    for p in pruned:
+        kind = (p.by, "".join("#" if c.isdigit() else c for c in p.why).replace("##", "#").replace("##", "#"))
+        counts[kind] += 1
+        examples.setdefault(kind, p.why)
+    return [(kind[0], examples[kind], count) for kind, count in counts.most_common()]

@@ -1,0 +1,130 @@
+"""``gemmgen.tune``: the fastest kernel for a shape."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.tune import search as searches
+from gemmgen.tune.families import default_specs
+from gemmgen.tune.records import Records
+from gemmgen.tune.space import Space, ranked, space
+from gemmgen.tune.tuner import Options, TuneResult, Tuning, modelled
+
+if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
+    from gemmgen.target import Gpu
+    from gemmgen.tune.backend import Backend
+    from gemmgen.tune.shapes import Shape
+
+RecordsAt = Records | str | os.PathLike[str] | bool | None
+
+
+def tune(
+    spec_or_specs: Spec | Iterable[Spec] | None,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    choices: Mapping[str, Iterable[Any]] | None = None,
+    search: searches.Name = "guided",
+    timings: int = 60,
+    seed: int = 0,
+    warm: bool = False,
+    device: Literal["auto", "cuda", "sim"] = "auto",
+    gpu: str | Gpu = "h200",
+    records: RecordsAt = None,
+    jobs: int | None = None,
+    backend: Backend | None = None,
+    options: Options | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> TuneResult:
+    """The fastest kernel for packed float32 matrices of M x N x K, of those that ``spec_or_specs`` allows.
+
+    A spec with ``tune`` lines stands for all their combinations; one without, or None, for a default space for the
+    shape (the spec included); several specs for themselves. ``choices`` adds to the lines: ``{"stages": (2, 3)}``.
+    What breaks a rule, and what the model finds hopeless, is left out; the rest is compiled by ``jobs`` threads (all
+    processors) and timed in another process, at most ``timings`` candidates. ``search`` is "guided" (the model, as
+    corrected by what was measured), "exhaustive", "random" or "optuna". ``warm`` keeps operands in the L2 cache.
+
+    Candidates that are wrong, hang, cannot be launched or beat the GPU's peak are failed trials. ``records`` is the
+    file of results (None: the user's; False: none): what it holds is not measured again. ``device`` "sim" asks the
+    model alone, for ``gpu``. Raises LaunchError where there is no GPU, TuneError where nothing survives, ArgumentError.
+    """
+    shape = _shape(m, n, k)
+    if search not in searches.NAMES:
+        raise ArgumentError(f"search is {search!r}; it is one of {', '.join(searches.NAMES)}")
+    if timings < 1:
+        raise ArgumentError(f"timings is {timings}; at least one candidate has to be timed")
+    tried = _space(spec_or_specs, shape, choices)
+    if device not in ("auto", "cuda", "sim"):
+        raise ArgumentError(f"device is {device!r}; it is one of auto, cuda, sim")
+    if device == "sim" and backend is None:
+        from gemmgen.target import gpu as gpu_named
+
+        row = gpu_named(gpu)
+        return modelled(tried, ranked(tried, shape, row), shape, row.title)
+    owned = backend is None
+    machine = backend or _gpu_backend()
+    chosen = options or Options(search, timings, seed, warm, jobs or os.cpu_count() or 1)
+    try:
+        order = ranked(tried, shape, machine.gpu)
+        with _records(records) as book:
+            return Tuning(tried, order, shape, machine, book, chosen, progress or (lambda text: None)).run()
+    finally:
+        if owned:
+            machine.close()
+
+
+def _gpu_backend() -> Backend:
+    from gemmgen.diagnostics import LaunchError
+    from gemmgen.runtime import device as devices
+    from gemmgen.tune.gpu import GpuBackend
+
+    here = devices.current()
+    if here is None:
+        raise LaunchError(
+            f'tuning times kernels on a GPU, and there is none: {devices.why_none()}; device="sim" (--model on the '
+            "command line) chooses by the model alone"
+        )
+    return GpuBackend(here.ordinal)
+
+
+def _space(given: Any, shape: Shape, choices: Mapping[str, Iterable[Any]] | None) -> Space:
+    from gemmgen.spec.model import Spec
+
+    specs: Sequence[Spec]
+    match given:
+        case None:
+            specs = default_specs(shape)
+        case Spec():
+            alone = bool(given.tune or choices)
+            specs = (given,) if alone else (given, *default_specs(shape, given.name))
+        case _:
+            specs = tuple(given)
+            if not specs or not all(isinstance(s, Spec) for s in specs):
+                raise ArgumentError("spec_or_specs is a spec, a list of at least one, or None; gemmgen.load makes one")
+    return space(specs, choices)
+
+
+def _records(given: RecordsAt) -> Any:
+    match given:
+        case False:
+            return nullcontext(None)
+        case Records():
+            return nullcontext(given)
+        case True | None:
+            return Records()
+        case _:
+            return Records(given)
+
+
+def _shape(*size: Any) -> Shape:
+    for name, value in zip("mnk", size, strict=True):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ArgumentError(f"{name} is {value!r}; a product to be tuned has sizes of 1 or more")
+    m, n, k = size
+    return m, n, k

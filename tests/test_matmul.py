@@ -1,0 +1,241 @@
+"""``gemmgen.matmul``: which kernel it takes, that it is right, and what a call costs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmgen
+from gemmgen import matmul as _function
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.matmul import choice_for, forget
+from gemmgen.target import GPUS
+from gemmgen.tune import shipped as shipping
+from gemmgen.tune.select import FAR, by_model, choose
+from gemmgen.tune.shapes import alignment_of, distance, kind_of, order_of_nearness, packed
+from gemmgen.tune.shipped import Winner, document
+
+H200, T4 = GPUS["h200"], GPUS["t4"]
+ALIGNED = (16, 16, 16)
+
+
+def text(name: str, block: str = "64x64x8", more: str = "") -> str:
+    return f"kernel {name}\ntile block {block}\ntile thread 4x4\nuse coalescing, smem{more}\n"
+
+
+def winner(name: str, *shape: int, align: tuple[int, int, int] = ALIGNED, **changes: str) -> Winner:
+    m, n, k = shape
+    return Winner((m, n, k), align, text(name, **changes))
+
+
+# --- Shapes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((512, 512, 512), "square"), ((8192, 1024, 1024), "square"), ((3000, 777, 2049), "square"),
+        ((1, 4096, 4096), "skinny_m"), ((64, 4096, 4096), "skinny_m"), ((65, 4096, 4096), "square"),
+        ((4096, 64, 4096), "skinny_n"), ((16, 16, 9000), "skinny_m"), ((256, 256, 65536), "deep"),
+        ((256, 256, 4095), "square"), ((4096, 4096, 64), "shallow"), ((4096, 4096, 257), "square"),
+    ],
+)  # fmt: skip
+def test_kinds_of_shapes(shape: tuple[int, int, int], kind: str) -> None:
+    assert kind_of(shape) == kind
+
+
+def test_alignment_follows_from_rows_and_addresses() -> None:
+    assert packed((4096, 4096, 4096)) == (16, 16, 16) and packed((4095, 4095, 4095)) == (4, 4, 4)
+    assert packed((10, 4, 6)) == (8, 16, 16)
+    assert alignment_of((4, 4, 4), (0, 8, 4)) == (16, 8, 4)
+
+
+def test_distances_are_symmetric_and_nearness_is_an_order() -> None:
+    one, other = (512, 512, 512), (1024, 256, 512)
+    assert distance(one, other, ALIGNED, ALIGNED) == distance(other, one, ALIGNED, ALIGNED) == 2.0
+    assert distance(one, one, ALIGNED, (4, 16, 16)) == 4.0
+    known = [((1024,) * 3, ALIGNED), ((512,) * 3, (4, 4, 4)), ((512,) * 3, ALIGNED), ((8, 512, 512), ALIGNED)]
+    assert order_of_nearness((600,) * 3, ALIGNED, known) == [2, 0, 1]  # the last is of another kind
+
+
+# --- Which kernel -----------------------------------------------------------------------------------------------------
+
+
+def test_the_exact_shape_comes_first_then_the_nearest_then_the_model() -> None:
+    ships = [winner("near", 1000, 1000, 1000), winner("far", 4096, 4096, 4096)]
+    own = [winner("exact", 1024, 1024, 1024), winner("skinny", 8, 1024, 1024)]
+    exact = choose((1024, 1024, 1024), ALIGNED, H200, ships, own)
+    assert (exact.spec.name, exact.source, exact.tuned_for) == ("exact", "records", (1024, 1024, 1024))
+    near = choose((1005, 1000, 1000), ALIGNED, H200, ships, own)
+    assert (near.spec.name, near.source, near.tuned_for) == ("near", "shipped", (1000, 1000, 1000))
+    assert choose((16, 900, 1100), ALIGNED, H200, ships, own).spec.name == "skinny"
+    model = choose((256, 256, 65536), ALIGNED, H200, ships, own)
+    assert (model.spec, model.source, model.tuned_for) == (by_model((256, 256, 65536), ALIGNED, H200), "model", None)
+
+
+def test_shipped_winners_come_before_the_users_at_the_same_shape() -> None:
+    found = choose((64, 65, 66), (4, 4, 4), H200, [winner("ships", 64, 65, 66, align=(4, 4, 4))],
+                   [winner("own", 64, 65, 66, align=(4, 4, 4))])  # fmt: skip
+    assert found.spec.name == "ships"
+
+
+def test_a_kernel_for_the_same_alignment_is_nearer() -> None:
+    ships = [winner("aligned", 4096, 4096, 4096), winner("odd", 5001, 5001, 5001, align=(4, 4, 4))]
+    assert choose((4095, 4095, 4095), (4, 4, 4), H200, ships).spec.name == "odd"
+    assert choose((4100, 4100, 4100), ALIGNED, H200, ships).spec.name == "aligned"
+
+
+def test_what_is_not_legal_or_cannot_run_is_passed_over() -> None:
+    ships = [
+        winner("broken", 512, 512, 512, block="30x64x8"), winner("engine", 512, 512, 513, more=", float4, tma"),
+        winner("fine", 700, 700, 700),
+    ]  # fmt: skip
+    assert choose((512, 512, 512), ALIGNED, T4, ships).spec.name == "fine"
+    assert choose((512, 512, 513), ALIGNED, H200, ships).spec.name == "engine"
+
+
+def test_a_shape_far_from_all_that_was_tuned_is_the_models() -> None:
+    assert choose((100, 100, 100), ALIGNED, H200, [winner("w", 8192, 8192, 8192)]).source == "model"
+    assert distance((100, 100, 100), (8192, 8192, 8192), ALIGNED, ALIGNED) > FAR
+
+
+def test_a_file_of_winners_comes_back(tmp_path: Path) -> None:
+    rows = (winner("one", 1, 2, 3, align=(4, 8, 16)), winner("two", 4, 5, 6))
+    (tmp_path / "gpu.json").write_text(document(rows, arch="sm_90", gpu="NVIDIA H200", commit="abc"))
+    shipping.shipped.cache_clear()
+    found = shipping.shipped("sm_90", tmp_path)
+    assert found is not None and found.rows == rows and found.gpu == "NVIDIA H200"
+    assert shipping.shipped("sm_80", tmp_path) is None
+
+
+SHIPPED = sorted(shipping.FOLDER.glob("*.json"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
+def test_every_winner_that_ships_is_a_legal_spec(path: Path) -> None:
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert rows
+    for row in rows:
+        spec = gemmgen.parse(row["spec"])
+        assert spec.to_text() == row["spec"] and not spec.tune
+        assert (row["m"], row["n"], row["k"]) == tuple(int(x) for x in (row["m"], row["n"], row["k"]))
+
+
+def test_the_users_records_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gemmgen import matmul as name_of_the_function
+    from gemmgen.matmul import _own
+    from gemmgen.tune.records import Machine, Record, Records
+
+    assert callable(name_of_the_function)
+    monkeypatch.setenv("GEMMGEN_RECORDS", str(tmp_path / "r.sqlite"))
+    forget()
+    assert _own("GPU") == ()
+    with Records() as book:
+        machine, types = Machine("GPU", "1", "2"), "f32,f32,f32"
+        book.put(Record(machine, (7, 8, 9), types, ALIGNED, False, "k", text("mine"), "ok", 1.0))
+    assert _own("GPU") == ()  # read once
+    forget()
+    assert [w.spec for w in _own("GPU")] == [text("mine")] and _own("another GPU") == ()
+    (tmp_path / "r.sqlite").write_text("no database" * 500)
+    forget()
+    assert _own("GPU") == ()
+    forget()
+
+
+# --- Products ---------------------------------------------------------------------------------------------------------
+
+
+def arrays(m: int, n: int, k: int) -> list[Any]:
+    rng = np.random.default_rng(m + n + k)
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n), (m, n))]
+
+
+@pytest.fixture
+def on_the_simulator(monkeypatch: pytest.MonkeyPatch) -> Any:
+    from gemmgen.runtime import device
+
+    monkeypatch.setattr(device, "current", lambda: None)
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(64, 64, 64), (130, 70, 33), (1, 100, 50), (8, 300, 17), (0, 5, 3), (5, 0, 3), (5, 3, 0)]
+)
+def test_numpy_without_a_gpu_is_right(on_the_simulator: None, m: int, n: int, k: int) -> None:
+    a, b, c = arrays(m, n, k)
+    fresh = gemmgen.matmul(a, b)
+    assert gemmgen.verify(fresh, a, b).ok
+    before = c.copy()
+    assert gemmgen.matmul(a, b, c, 0.5, -2.0) is c
+    assert gemmgen.verify(c, a, b, before, 0.5, -2.0).ok
+
+
+def test_views_and_transposed_inputs(on_the_simulator: None) -> None:
+    a, b, _ = arrays(40, 48, 36)
+    wide = np.full((40, 60), np.nan, np.float32)
+    out = wide[:, 5:53]
+    assert gemmgen.matmul(np.asfortranarray(a), b[:, ::-1], out) is out
+    assert gemmgen.verify(out, a, b[:, ::-1].copy()).ok
+    assert np.isnan(wide[:, :5]).all() and np.isnan(wide[:, 53:]).all()
+
+
+def test_what_does_not_fit_is_refused_by_name(on_the_simulator: None) -> None:
+    a, b, c = arrays(8, 9, 10)
+    for arguments, said in (
+        ((a, a), "A has 10 columns, and B 8 rows"),
+        ((a[0], b), "dimension"),
+        ((a, b.astype(np.float64)), "float64"),
+        ((a, b, c[:, :4]), "C is 8x4"),
+        ((a, "b"), "array"),
+        ((a, b, None, 1.0, 1.0), "beta"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            gemmgen.matmul(*arguments)
+
+
+def test_too_large_for_the_simulator_is_an_error(on_the_simulator: None) -> None:
+    a = np.zeros((4096, 4096), np.float32)
+    with pytest.raises(ArgumentError, match="there is no GPU here"):
+        gemmgen.matmul(a, a)
+
+
+def test_a_choice_can_be_asked_for() -> None:
+    found = choice_for(4096, 4096, 4096)
+    assert found.source in ("shipped", "records", "model") and gemmgen.parse(found.spec.to_text()) == found.spec
+
+
+class Counting:
+    """Stands for a loaded kernel: what is left of a call is matmul's own."""
+
+    calls = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        return arguments[2]
+
+
+def test_a_warm_call_adds_little_to_the_kernels_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    module = sys.modules["gemmgen.matmul"]
+    stand_in = Counting()
+    monkeypatch.setattr(module, "_kernel_of", lambda *a: stand_in)
+    forget_kernel = module._kernel.cache_clear  # type: ignore[attr-defined]
+    forget_kernel()
+    a, b, c = arrays(64, 64, 64)
+    best = float("inf")
+    for _ in range(20):
+        start = time.perf_counter()
+        for _ in range(500):
+            _function(a, b, c)
+        best = min(best, (time.perf_counter() - start) / 500)
+    forget_kernel()
+    assert stand_in.calls == 10_000
+    assert best < 10e-6, f"{best * 1e6:.1f} us"
