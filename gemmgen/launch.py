@@ -207,31 +207,12 @@ def as_float32(value: float) -> float:
 @lru_cache(maxsize=1024)
 def vector_bytes(spec: Spec) -> Mapping[str, int]:
     """The widest access, in bytes, that the exact kernel of a spec makes to each matrix in global memory."""
-    from gemmgen.ir.nodes import Call, Load, MapRef, Ref, Store, walk
+    from gemmgen.ir.reach import global_bytes
     from gemmgen.lower import lower
 
     ir = lower(spec, EXACT)
-    mapped = {m.name: m.operand for m in ir.tensor_maps}
-    widest = dict.fromkeys(OPERANDS, ITEM)
-    for s in walk(ir.body):
-        moved: list[tuple[str, int]] = []
-        match s:
-            case Load(src=ref, width=width) | Store(dst=ref, width=width) if ref.array.space == "global":
-                moved = [(ref.array.name, ITEM * width)]
-            case Call(row=row, args=args):
-                for move in row.moves:
-                    match args[move.argument]:
-                        case MapRef(name=name):  # boxes, of rows that start at multiples of 16 bytes
-                            moved.append((mapped[name], WIDEST))
-                        case Ref(memory=_) as ref if ref.array.space == "global":
-                            moved.append((ref.array.name, ITEM * move.width))
-                        case _:
-                            pass
-            case _:
-                pass
-        for name, size in moved:
-            widest[name] = max(widest.get(name, ITEM), size)
-    return widest
+    found = [global_bytes(kernel) for kernel in (ir, ir.then) if kernel is not None]
+    return {name: max([ITEM, *(widest[name] for widest in found if name in widest)]) for name in OPERANDS}
 
 
 # --- One operand ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// coalesced, exact variant: for M, N that are multiples of 32, 32.
+// coalesced, exact variant: for M and N that are multiples of 32.
 //
 //     kernel coalesced
 //     tile   block  32x32

@@ -1,4 +1,4 @@
-// naive, exact variant: for M, N that are multiples of 32, 32.
+// naive, exact variant: for M and N that are multiples of 32.
 //
 //     kernel naive
 //     tile   block  32x32

@@ -1,4 +1,4 @@
-// regblock1d, exact variant: for M, N, K that are multiples of 64, 64, 8.
+// regblock1d, exact variant: for M and N that are multiples of 64 and K of 8.
 //
 //     kernel regblock1d
 //     tile   block  64x64x8
@@ -36,10 +36,10 @@ regblock1d(int M, int N, int K, float alpha, const float* A, size_t lda, const f
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / BK;
-    const int innerColA = threadIdx.x % BK;
-    const int innerRowB = threadIdx.x / BN;
-    const int innerColB = threadIdx.x % BN;
+    const int innerRowA = threadIdx.x / BK;           // which row of A's tile this thread copies
+    const int innerColA = threadIdx.x % BK;           // and which column
+    const int innerRowB = threadIdx.x / BN;           // which row of B's tile this thread copies
+    const int innerColB = threadIdx.x % BN;           // and which column
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float threadResults[TM] = {};  // this thread's elements of C, in registers throughout

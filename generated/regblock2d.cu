@@ -1,4 +1,4 @@
-// regblock2d, exact variant: for M, N, K that are multiples of 128, 128, 8.
+// regblock2d, exact variant: for M and N that are multiples of 128 and K of 8.
 //
 //     kernel regblock2d
 //     tile   block  128x128x8
@@ -39,10 +39,10 @@ regblock2d(int M, int N, int K, float alpha, const float* A, size_t lda, const f
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / BK;
-    const int innerColA = threadIdx.x % BK;
-    const int innerRowB = threadIdx.x / BN;
-    const int innerColB = threadIdx.x % BN;
+    const int innerRowA = threadIdx.x / BK;           // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % BK;           // and which column
+    const int innerRowB = threadIdx.x / BN;           // which row of B's tile this thread copies first
+    const int innerColB = threadIdx.x % BN;           // and which column
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float threadResults[TM][TN] = {};  // this thread's elements of C, in registers throughout

@@ -1,4 +1,4 @@
-// regblock2d_64, exact variant: for M, N, K that are multiples of 64, 64, 8.
+// regblock2d_64, exact variant: for M and N that are multiples of 64 and K of 8.
 //
 //     kernel regblock2d_64
 //     tile   block  64x64x8
@@ -40,9 +40,9 @@ regblock2d_64(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / BK;
-    const int innerColA = threadIdx.x % BK;
-    const int innerColB = threadIdx.x;
+    const int innerRowA = threadIdx.x / BK;           // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % BK;           // and which column
+    const int innerColB = threadIdx.x;                // and which column
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float threadResults[TM][TN] = {};  // this thread's elements of C, in registers throughout

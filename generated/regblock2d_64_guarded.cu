@@ -42,9 +42,9 @@ regblock2d_64(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / BK;
-    const int innerColA = threadIdx.x % BK;
-    const int innerColB = threadIdx.x;
+    const int innerRowA = threadIdx.x / BK;           // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % BK;           // and which column
+    const int innerColB = threadIdx.x;                // and which column
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float threadResults[TM][TN] = {};  // this thread's elements of C, in registers throughout
@@ -55,12 +55,14 @@ regblock2d_64(int M, int N, int K, float alpha, const float* A, size_t lda, cons
         const float* tileB = blockB + k0 * ldb;
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
+            // past the last row, that row again: its products are not stored
             As[innerRowA + offset][innerColA] = k0 + innerColA < K
                 ? tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA]
                 : 0.0f;
         }
         #pragma unroll
         for (int offset = 0; offset < BK; offset += STRIDE_B) {
+            // past the last column, that column again: its products are not stored
             Bs[offset][innerColB] = k0 + offset < K
                 ? tileB[offset * ldb + min(innerColB, colsLeft - 1)]
                 : 0.0f;

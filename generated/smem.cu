@@ -1,4 +1,4 @@
-// smem, exact variant: for M, N, K that are multiples of 32, 32, 32.
+// smem, exact variant: for M, N and K that are multiples of 32.
 //
 //     kernel smem
 //     tile   block  32x32x32
@@ -30,10 +30,10 @@ smem(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     const float* blockA = A + blockIdx.y * BM * lda;              // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;                    // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / BK;
-    const int innerColA = threadIdx.x % BK;
-    const int innerRowB = threadIdx.x / BN;
-    const int innerColB = threadIdx.x % BN;
+    const int innerRowA = threadIdx.x / BK;                       // which row of A's tile this thread copies
+    const int innerColA = threadIdx.x % BK;                       // and which column
+    const int innerRowB = threadIdx.x / BN;                       // which row of B's tile this thread copies
+    const int innerColB = threadIdx.x % BN;                       // and which column
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float acc = 0.0f;  // this thread's element of C

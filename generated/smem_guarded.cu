@@ -32,19 +32,21 @@ smem(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / BK;
-    const int innerColA = threadIdx.x % BK;
-    const int innerRowB = threadIdx.x / BN;
-    const int innerColB = threadIdx.x % BN;
+    const int innerRowA = threadIdx.x / BK;           // which row of A's tile this thread copies
+    const int innerColA = threadIdx.x % BK;           // and which column
+    const int innerRowB = threadIdx.x / BN;           // which row of B's tile this thread copies
+    const int innerColB = threadIdx.x % BN;           // and which column
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float acc = 0.0f;  // this thread's element of C
     for (int k0 = 0; k0 < K; k0 += BK) {
         const float* tileA = blockA + k0;
         const float* tileB = blockB + k0 * ldb;
+        // past the last row, that row again: its products are not stored
         As[innerRowA][innerColA] = k0 + innerColA < K
             ? tileA[min(innerRowA, rowsLeft - 1) * lda + innerColA]
             : 0.0f;
+        // past the last column, that column again: its products are not stored
         Bs[innerRowB][innerColB] = k0 + innerRowB < K
             ? tileB[innerRowB * ldb + min(innerColB, colsLeft - 1)]
             : 0.0f;

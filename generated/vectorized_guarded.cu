@@ -46,10 +46,10 @@ vectorized(int M, int N, int K, float alpha, const float* A, size_t lda, const f
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / (BK / 4);
-    const int innerColA = threadIdx.x % (BK / 4);
-    const int innerRowB = threadIdx.x / (BN / 4);
-    const int innerColB = threadIdx.x % (BN / 4);
+    const int innerRowA = threadIdx.x / (BK / 4);     // which row of A's tile this thread copies
+    const int innerColA = threadIdx.x % (BK / 4);     // and which 4 columns
+    const int innerRowB = threadIdx.x / (BN / 4);     // which row of B's tile this thread copies
+    const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float threadResults[TM][TN] = {};  // this thread's elements of C, in registers throughout
@@ -59,11 +59,13 @@ vectorized(int M, int N, int K, float alpha, const float* A, size_t lda, const f
         const float* tileA = blockA + k0;
         const float* tileB = blockB + k0 * ldb;
         alignas(16) float staged[4];
+        // past the last row, that row again: its products are not stored
         as_float4(staged) = k0 + innerColA * 4 < K
             ? as_float4(&tileA[min(innerRowA, rowsLeft - 1) * lda + innerColA * 4])
             : float4{0.0f, 0.0f, 0.0f, 0.0f};
         #pragma unroll
         for (int v = 0; v < 4; ++v) As[innerColA * 4 + v][innerRowA] = staged[v];
+        // past the last column, that column again: its products are not stored
         as_float4(&Bs[innerRowB][innerColB * 4]) = k0 + innerRowB < K
             ? as_float4(&tileB[innerRowB * ldb + min(innerColB * 4, colsLeft - 4)])
             : float4{0.0f, 0.0f, 0.0f, 0.0f};

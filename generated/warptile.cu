@@ -1,5 +1,5 @@
-// warptile, exact variant: for M, N, K that are multiples of 128, 128, 16, and rows of A, B and C whose start
-// and length are multiples of 16 bytes.
+// warptile, exact variant: for M and N that are multiples of 128 and K of 16, and rows of A, B and C whose
+// start and length are multiples of 16 bytes.
 //
 //     kernel warptile
 //     tile   block  128x128x16
@@ -59,10 +59,10 @@ warptile(int M, int N, int K, float alpha, const float* A, size_t lda, const flo
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / (BK / 4);
-    const int innerColA = threadIdx.x % (BK / 4);
-    const int innerRowB = threadIdx.x / (BN / 4);
-    const int innerColB = threadIdx.x % (BN / 4);
+    const int innerRowA = threadIdx.x / (BK / 4);     // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % (BK / 4);     // and which 4 columns
+    const int innerRowB = threadIdx.x / (BN / 4);     // which row of B's tile this thread copies first
+    const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float threadResults[TM][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout

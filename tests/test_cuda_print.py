@@ -35,7 +35,9 @@ from gemmgen.ir.nodes import (
     Sync,
 )
 from gemmgen.isa.table import Instruction
+from gemmgen.lower import lower
 from gemmgen.spec.model import Spec
+from gemmgen.spec.parse import parse
 
 
 def test_unroll_is_printed_as_asked() -> None:
@@ -254,3 +256,29 @@ def test_sections_are_numbered_where_they_stand_in_no_other() -> None:
         "    // A",
         "    // B",
     ]
+
+
+@pytest.mark.parametrize(
+    ("block", "use", "said"),
+    [
+        ("32x32", "coalescing", "for M and N that are multiples of 32."),
+        ("32x32x32", "smem", "for M, N and K that are multiples of 32."),
+        ("64x32x8", "smem", "for M that is a multiple of 64 and N of 32 and K of 8."),
+        (
+            "64x64x8",
+            "smem, transposeA, float4",
+            "for M and N that are multiples of 64 and K of 8, and rows of A, B and C whose start and length are "
+            "multiples of 16 bytes.",
+        ),
+        (
+            "64x64x8",
+            "smem, float4, cpasync",
+            "for M and N that are multiples of 64 and K of 8, and rows of A, B and C whose start and length are "
+            "multiples of 16 bytes.",
+        ),
+    ],
+)
+def test_the_header_says_which_sizes_and_rows_the_text_is_for(block: str, use: str, said: str) -> None:
+    spec = parse(f"kernel mine\ntile block {block}\ntile thread 4x4\nuse {use}\n")
+    header = emit_cuda(lower(spec)).split("\n//\n")[0]
+    assert header.replace("\n// ", " ") == f"// mine, exact variant: {said}"

@@ -5,16 +5,17 @@ The text is byte-stable: it depends on the IR alone. It needs no header.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
 from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
-from gemmgen.cuda.statements import Printer, memory_of, pointer_type
+from gemmgen.cuda.statements import Printer, pointer_type
 from gemmgen.cuda.terms import TYPES, declaration, dimensions
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import DTYPE_BYTES, Array, Constant, KernelIR, Load, Param, Store, size_bytes, walk
+from gemmgen.ir.reach import global_bytes
 from gemmgen.ir.show import show
 from gemmgen.spec.text import to_text
 
@@ -68,28 +69,28 @@ def _header(ir: KernelIR) -> Iterator[Printed]:
 
 def applies_to(ir: KernelIR) -> str:
     """Which sizes and alignments the kernel is for, in words."""
-    steps = zip("mnk", ir.spec.block, strict=True)
-    exact = [(d.upper(), step) for d, step in steps if d not in ir.variant.guard and step > 1]
-    if len(ir.variant.guard) == 3:
-        sizes = "any M, N, K"
-    elif exact:
-        dims, values = (", ".join(str(pair[i]) for pair in exact) for i in (0, 1))
-        sizes = f"{dims} that {'are multiples' if len(exact) > 1 else 'is a multiple'} of {values}"
-    else:
-        sizes = "any M, N, K"
-    widest: dict[str, int] = {}
-    for s in walk(ir.body):
-        if isinstance(s, Load | Store) and s.width > 1 and memory_of(s).space == "global":
-            name = memory_of(s).name
-            widest[name] = max(widest.get(name, 0), 4 * s.width)
+    exact: dict[int, list[str]] = {}
+    for dim, step in zip("mnk", ir.spec.block, strict=True):
+        if dim not in ir.variant.guard and step > 1:
+            exact.setdefault(step, []).append(dim.upper())
+    sizes = "any M, N, K"
+    if exact:
+        (step, dims), *others = exact.items()
+        be = "are multiples" if len(dims) > 1 else "is a multiple"
+        sizes = "".join([f"{listed(dims)} that {be} of {step}", *(f" and {listed(d)} of {s}" for s, d in others)])
+    widest = {name: size for name, size in global_bytes(ir).items() if size > DTYPE_BYTES["f32"]}
     if not widest:
         return f"for {sizes}."
     parts = []
     for size in sorted(set(widest.values()), reverse=True):
         names = sorted(n for n in widest if widest[n] == size)
-        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        parts.append(f"rows of {listed} whose start and length are multiples of {size} bytes")
+        parts.append(f"rows of {listed(names)} whose start and length are multiples of {size} bytes")
     return f"for {sizes}, and {', '.join(parts)}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """``A``, ``A and B``, ``A, B and C``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _constants(ir: KernelIR, names: set[str]) -> Iterator[Printed]:
