@@ -31,13 +31,13 @@ def compiled(
         pytest.skip(str(e))
 
 
-def test_s03_the_same_compilation_hits(cache: Cache) -> None:
+def test_s3_the_same_compilation_hits(cache: Cache) -> None:
     first, second = compiled(cache), compiled(cache)
     assert (first.cached, second.cached) == (False, True)
     assert (second.cubin, second.resources, second.log) == (first.cubin, first.resources, first.log)
 
 
-def test_s03_what_differs_shares_no_entry(cache: Cache) -> None:
+def test_s3_what_differs_shares_no_entry(cache: Cache) -> None:
     """One kernel name throughout: other text, architecture or options are other entries."""
     compiled(cache)
     assert not compiled(cache, SOURCE.replace("1.0f", "2.0f")).cached
@@ -47,7 +47,7 @@ def test_s03_what_differs_shares_no_entry(cache: Cache) -> None:
     assert compiled(cache, arch="sm_80").cached
 
 
-def test_s03_another_nvrtc_shares_no_entry(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_another_nvrtc_shares_no_entry(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     from gemmgen.runtime import installed
 
     compiled(cache)
@@ -55,7 +55,7 @@ def test_s03_another_nvrtc_shares_no_entry(cache: Cache, monkeypatch: pytest.Mon
     assert not compiled(cache).cached
 
 
-def test_s03_specs_of_one_name_and_other_tiles_share_no_entry(cache: Cache) -> None:
+def test_s3_specs_of_one_name_and_other_tiles_share_no_entry(cache: Cache) -> None:
     import gemmgen
 
     texts = [
@@ -66,7 +66,7 @@ def test_s03_specs_of_one_name_and_other_tiles_share_no_entry(cache: Cache) -> N
     assert [compiled(cache, text, name="same").cached for text in texts] == [True, True, True]
 
 
-def test_s03_ptx_and_cubin_share_no_entry(cache: Cache) -> None:
+def test_s3_ptx_and_cubin_share_no_entry(cache: Cache) -> None:
     compiled(cache)
     assert nvrtc.compile_ptx(SOURCE, name="k", cache=cache).startswith("//")
     assert nvrtc.compile_ptx(SOURCE, name="k", cache=cache).startswith("//")

@@ -179,7 +179,7 @@ def test_nvrtc_missing_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -
         nvrtc.compile_cubin(SOURCE, name="scale")
 
 
-def test_s05_the_locale_survives_compilers_that_change_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_s5_the_locale_survives_compilers_that_change_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A library that sets the locale to "C", from two threads that overlap: afterwards it is as before."""
     from gemmgen.runtime.locale_guard import keep_locale
 
@@ -207,7 +207,7 @@ def test_s05_the_locale_survives_compilers_that_change_it(monkeypatch: pytest.Mo
     assert locale.setlocale(locale.LC_ALL) == before
 
 
-def test_s05_a_spec_in_utf8_still_reads_after_a_compilation(tmp_path: Path) -> None:
+def test_s5_a_spec_in_utf8_still_reads_after_a_compilation(tmp_path: Path) -> None:
     import gemmgen
 
     path = tmp_path / "greek.gemm"

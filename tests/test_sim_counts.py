@@ -37,7 +37,7 @@ def test_sectors_and_bytes_of_one_warp(index: Expr, width: int, sectors: int, us
     assert global_load(index, width) == (1, sectors, used)
 
 
-def test_s04_coalescing_counts() -> None:
+def test_s4_coalescing_counts() -> None:
     """The case's three mappings, M = N = K = 1024, and the row that starts off a sector at N = 1023."""
     row, column = T * 1024, T
     assert [global_load(i, n=32 * 1024)[1] for i in (row, Const(7), column)] == [32, 1, 4]

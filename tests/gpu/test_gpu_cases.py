@@ -196,7 +196,7 @@ def test_g28_c_more_row_blocks_than_a_grid_holds() -> None:
     assert bool((c == 8.0).all())
 
 
-def test_s01_text_of_a_spec_does_not_break_the_program() -> None:
+def test_s1_text_of_a_spec_does_not_break_the_program() -> None:
     made = gemmgen.compile(gemmgen.parse("# tile A\\\n# a */ b\n" + text("32x32x8", "4x4", "smem")), device="cuda")
     a, b, c = ones_of(32, 32, 8)
     made(a, b, c)
@@ -204,7 +204,7 @@ def test_s01_text_of_a_spec_does_not_break_the_program() -> None:
 
 
 @pytest.mark.parametrize("name", LADDER)
-def test_s02_denormals_are_kept(name: str) -> None:
+def test_s2_denormals_are_kept(name: str) -> None:
     t = torch()
     a, b = t.tensor([[1e-40]], device="cuda"), t.ones(1, 1, device="cuda")
     assert kernel(name)(a, b).view(t.int32).item() == 0x000116C2
