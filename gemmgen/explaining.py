@@ -10,39 +10,56 @@ if TYPE_CHECKING:
     from gemmgen.analysis.explain import Compiled, Explanation
     from gemmgen.analysis.sass import MainLoop
     from gemmgen.ir.nodes import KernelIR
+    from gemmgen.launch import LaunchPlan
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
 
 
-def explain(spec: Spec, m: int, n: int, k: int, gpu: str | Gpu = "h200", beta: float = 0.0) -> Explanation:
+def explain(
+    spec: Spec, m: int, n: int, k: int, gpu: str | Gpu = "h200", beta: float = 0.0, compiled: bool = True
+) -> Explanation:
     """Why ``spec`` is as fast as it is for an ``m`` x ``n`` x ``k`` product of packed matrices on ``gpu``.
 
-    Counts are exact, at any size; times are modelled. Registers and spills come from NVRTC, where it is installed.
+    Counts are exact, at any size; times are modelled. Registers and spills come from NVRTC, where it is installed
+    and ``compiled`` is left as it is.
     ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. Raises ArgumentError for an unknown GPU, a negative size,
     or a product that cannot be launched.
     """
-    from gemmgen.analysis.advice import pitches
     from gemmgen.analysis.explain import Step, explained
     from gemmgen.api import lower, of_type
     from gemmgen.cuda.emit import emit_with_lines
-    from gemmgen.launch import ITEM, as_float32, plan_aligned
+    from gemmgen.launch import ITEM, as_float32
     from gemmgen.target import gpu as gpu_named
     from gemmgen.tile.variant import EXACT
 
     spec, target, size = of_type(spec), gpu_named(gpu), _size(m, n, k)
     beta = as_float32(beta)
-    plan = plan_aligned(spec, size, _strides(spec, pitches(spec, size)), (0, 0, 0), 1.0, beta)
+    plan = _plan(spec, size, beta)
     ir = lower(spec, plan.steps[0].variant if plan.steps else EXACT)
     steps = tuple(
         Step(
             step.grid,
-            {name: value for name, value in vars(step.arguments).items() if name not in ("A", "B", "C")},
+            step.scalars,
             {name: getattr(step.arguments, name) * ITEM for name in ("A", "B", "C")},
+            None if step.kernel == "main" else step.ir(ir),
         )
         for step in plan.steps
     )
     emitted = emit_with_lines(ir)
-    return explained(ir, size, target, steps, beta, _compiled(ir, emitted.text, target), emitted.lines)
+    made = _compiled(ir, emitted.text, target) if compiled else None
+    return explained(ir, size, target, steps, beta, made, emitted.lines)
+
+
+def launches(spec: Spec, size: tuple[int, int, int], beta: float = 0.0) -> int:
+    """How many kernels a product of packed matrices launches."""
+    return len(_plan(spec, size, beta).steps)
+
+
+def _plan(spec: Spec, size: tuple[int, int, int], beta: float) -> LaunchPlan:
+    from gemmgen.analysis.advice import pitches
+    from gemmgen.launch import plan_aligned
+
+    return plan_aligned(spec, size, _strides(spec, pitches(spec, size)), (0, 0, 0), 1.0, beta)
 
 
 def _size(*size: Any) -> tuple[int, int, int]:

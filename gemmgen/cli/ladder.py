@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,10 @@ def ladder(
         ),
     ] = None,
     json: Json = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write the ladder as one page of HTML, with pictures and code."),
+    ] = None,
 ) -> int:
     """Run every rung of the ladder and show what each repairs.
 
@@ -38,17 +43,30 @@ def ladder(
       gemmgen ladder
 
       gemmgen ladder --size 8192 --json
+
+      gemmgen ladder --report ladder.html
+
+    The report needs no GPU: without one it counts exactly what the kernels do at any size, and models their times.
     """
     from gemmgen.report.ladder import ladder_table
     from gemmgen.runtime.device import current, why_none
 
     gpu = current()
-    result = counted_ladder(size or SIMULATED) if gpu is None else timed_ladder(size or ON_GPU)
+    if report is not None:
+        from gemmgen.cli.ladder_report import written
+        from gemmgen.report.page import require
+
+        require()
+        run = None if gpu is None else timed_ladder(size or ON_GPU)
+        result = written(report, size or ON_GPU, gpu.name if gpu else None, run)
+    else:
+        result = counted_ladder(size or SIMULATED) if gpu is None else timed_ladder(size or ON_GPU)
     wrong = [line.rung.spec for line in result.rungs if not line.verified]
     if json:
         output.print_json(result.to_dict())
     else:
-        where = gpu.name if gpu else f"the simulator, as {why_none()}: counts, not times"
+        how = "exact counts" if report else "the simulator"
+        where = gpu.name if gpu else f"{how}, as {why_none()}: counts, not times"
         output.result(f"{Size(*result.size)} on {where}\n\n{ladder_table(result)}")
     if wrong:
         output.say(f"error: wrong results: {', '.join(wrong)}")

@@ -1,0 +1,48 @@
+"""The ladder's report: gathers what the page shows, and writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gemmgen.cli import output
+
+if TYPE_CHECKING:
+    from gemmgen.cli.options import Size
+    from gemmgen.report.ladder import LadderResult
+    from gemmgen.report.page.facts import RungFacts
+
+
+def written(file: Path, size: Size, gpu_name: str | None, run: LadderResult | None) -> LadderResult:
+    """Write the page for a size, and give the ladder it shows: ``run`` where there is one, measured on the GPU that its
+    driver calls ``gpu_name``; else exact counts, with a recorded run's times beside them.
+
+    Raises OSError where the file cannot be written.
+    """
+    from gemmgen.report.ladder import RUNGS
+    from gemmgen.report.page import modelled_gpu, page
+    from gemmgen.report.page.facts import facts_of
+    from gemmgen.report.page.recorded import measured, recorded
+
+    gpu = modelled_gpu(gpu_name)
+    found: list[RungFacts] = []
+    with output.progress("explaining the ladder") as shown:
+        for number, rung in enumerate(RUNGS):
+            shown.update(f"explaining {rung.spec} at {size}")
+            found.append(facts_of(number, rung, size, gpu))
+        times = recorded(size) if run is None else measured(run.to_dict())
+        output.write_file(file, page(found, size, gpu, times).encode())
+    output.say(f"wrote {file}")
+    return run or counted(size, found)
+
+
+def counted(size: Size, found: list[RungFacts]) -> LadderResult:
+    """The ladder by its exact counts; a rung is verified where a small run in the simulator was right."""
+    from gemmgen.cli.machine import machine
+    from gemmgen.report.ladder import Counted, LadderResult, RungResult
+
+    lines = []
+    for f in found:
+        counts = Counted.of(f.explanation.to_dict()) if f.explanation else None
+        lines.append(RungResult(f.rung, f.check.ok, counted=counts))
+    return LadderResult(size, machine(), lines)

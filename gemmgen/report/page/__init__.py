@@ -1,0 +1,51 @@
+"""The ladder as one page of HTML that needs nothing else: ``gemmgen ladder --report ladder.html``.
+
+Everything on it is computed: texts from the specs, pictures from the tile programs, which lane touches what from the
+kernel IR, counts and limits from the analysis, times from a run on a GPU where there is one. Every figure says whether
+it is measured, simulated or modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.diagnostics import GemmgenError
+
+if TYPE_CHECKING:
+    from gemmgen.report.page.facts import RungFacts
+    from gemmgen.report.page.recorded import Measured
+    from gemmgen.target import Gpu
+
+NEEDED = {"jinja2": "Jinja2", "pygments": "Pygments"}
+
+
+def require() -> None:
+    """Raises GemmgenError that says what to install where a package is missing."""
+    missing = [title for module, title in NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise GemmgenError(f"the report needs {' and '.join(missing)}: pip install 'gemmgen[report]'")
+
+
+def page(rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run: Measured | None = None) -> str:
+    """The page as HTML. ``gpu`` is the one modelled; ``run`` are times measured on one, where there are any."""
+    from gemmgen.report.page.render import render
+
+    return render(rungs, size, gpu, run)
+
+
+def modelled_gpu(driver_name: str | None) -> Gpu:
+    """The row of the table for a GPU as its driver calls it; the H200 where there is no GPU, or no row for it."""
+    from gemmgen.target import GPUS, gpu
+
+    key = _key(driver_name or "")
+    found = [row for row in GPUS.values() if row.name in key]
+    return max(found, key=lambda row: len(row.name), default=gpu("h200"))
+
+
+def _key(text: str) -> str:
+    return "".join(c for c in text.lower() if c.isalnum())
+
+
+__all__: list[Any] = ["modelled_gpu", "page", "require"]

@@ -1,0 +1,130 @@
+"""Texts of a rung as highlighted lines, with those that the rung before does not have marked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from html import escape
+from typing import Literal
+
+Mark = Literal["same", "added", "removed"]
+CONTEXT = 2
+"""Unchanged lines shown around a change."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: its number in its own text, its HTML, and how it stands to the rung before. ``gap``: lines that are
+    the same stand before it, and are left out."""
+
+    number: int
+    html: str
+    mark: Mark
+    gap: bool = False
+
+
+def marked(text: str, before: str | None, highlight: Callable[[str], list[str]], names: tuple[str, str]) -> list[Line]:
+    """All lines of ``text`` and, where they were, those of ``before`` that are gone. ``names`` of the two kernels are
+    taken to be the same; so are spaces at a line's end and before a comment."""
+    new_html = highlight(text)
+    if before is None:
+        return [Line(i, html, "same") for i, html in enumerate(new_html, 1)]
+    old_html = highlight(before)
+    old, new = (_plain(t, n) for t, n in zip((before, text), names, strict=True))
+    lines: list[Line] = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            lines += [Line(i + 1, old_html[i], "removed") for i in range(i1, i2)]
+        lines += [Line(j + 1, new_html[j], "same" if tag == "equal" else "added") for j in range(j1, j2)]
+    return lines
+
+
+def _plain(text: str, name: str) -> list[str]:
+    """Lines as they are compared: a toggle may have a kernel's name, so only where the name is meant is it replaced."""
+    meant = rf"(?<=^kernel ){name}$|(?<=^//     kernel ){name}$|(?<=specs/){name}\b|^{name}(?=\()"
+    replaced = re.sub(meant, "KERNEL", text, flags=re.MULTILINE)
+    return [_no_remark(re.sub(r"\s+", " ", line).strip()) for line in replaced.splitlines()]
+
+
+def _no_remark(line: str) -> str:
+    """Lines of a spec that are only a comment are taken to be the same: they speak of the rung itself."""
+    return "#" if line.startswith("# ") else line
+
+
+def header(text: str) -> int:
+    """Lines of the comment that a text starts with."""
+    lines = text.splitlines()
+    return next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("//")), len(lines))
+
+
+def changes(lines: Sequence[Line], headers: tuple[int, int] = (0, 0)) -> list[Line]:
+    """Only the lines that differ, with a few of those around them. ``headers`` are lines at the start of the text
+    before and of this one that are left out."""
+    body = [line for line in lines if line.number > headers[line.mark != "removed"]]
+    differ = [i for i, line in enumerate(body) if line.mark != "same"]
+    kept = sorted({j for i in differ for j in range(i - CONTEXT, i + CONTEXT + 1) if 0 <= j < len(body)})
+    out: list[Line] = []
+    for at, j in enumerate(kept):
+        line = body[j]
+        out.append(Line(line.number, line.html, line.mark, gap=at > 0 and j != kept[at - 1] + 1))
+    return out
+
+
+def whole(lines: Sequence[Line]) -> list[Line]:
+    """The text as it is: without what is gone."""
+    return [line for line in lines if line.mark != "removed"]
+
+
+# --- Highlighting -------------------------------------------------------------------------------------------------
+
+
+def cuda_html(text: str) -> list[str]:
+    """Lines of CUDA C++ as HTML, by Pygments."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
+
+    lexer = get_lexer_by_name("cuda", stripnl=False)
+    html: str = highlight(text, lexer, HtmlFormatter(nowrap=True))
+    return _lines(html)
+
+
+def _lines(html: str) -> list[str]:
+    """Lines of HTML, each with whole elements: a span that goes on over a line's end is closed and opened again."""
+    out = []
+    open_span = ""
+    for line in html.rstrip("\n").split("\n"):
+        text = open_span + line
+        opened = re.findall(r"<span[^>]*>|</span>", text)
+        depth: list[str] = []
+        for tag in opened:
+            if tag == "</span>":
+                depth.pop()
+            else:
+                depth.append(tag)
+        open_span = "".join(depth)
+        out.append(text + "</span>" * len(depth))
+    return out
+
+
+SPEC_WORDS = re.compile(r"^(kernel|tile|use|operands|arch|[a-z_]+)\b(?:(\s+)(block|warp|thread)\b)?")
+TILE_WORDS = re.compile(r"\b(for|in|step|copy|barrier|shared|registers|threads|wait|commit|start|TMA)\b")
+
+
+def spec_html(text: str) -> list[str]:
+    """Lines of a spec as HTML: settings and comments stand out."""
+    return list(_simple(text, SPEC_WORDS))
+
+
+def tile_html(text: str) -> list[str]:
+    """Lines of a tile program as HTML."""
+    return list(_simple(text, TILE_WORDS))
+
+
+def _simple(text: str, words: re.Pattern[str]) -> Iterator[str]:
+    for line in text.rstrip("\n").split("\n"):
+        code, hash_, comment = line.partition("#")
+        shown = words.sub(lambda m: f'<span class="k">{m.group(0)}</span>', escape(code))
+        yield shown + (f'<span class="c1">#{escape(comment)}</span>' if hash_ else "")

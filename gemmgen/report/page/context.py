@@ -1,0 +1,239 @@
+"""What the templates show: facts turned into rows, bars, pictures and lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.diagnostics import GemmgenError
+from gemmgen.report.page import code, lesson, words
+from gemmgen.report.page.lanemap import LaneMap, lane_map
+from gemmgen.report.page.patterns import patterns
+from gemmgen.report.page.recorded import Measured, Time
+from gemmgen.report.page.roofline import Dot, Roof, roofline
+from gemmgen.report.page.tiles import pictures
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.counts import AccessCost
+    from gemmgen.analysis.explain import Explanation
+    from gemmgen.report.page.facts import RungFacts
+    from gemmgen.target import Gpu
+
+Size = tuple[int, int, int]
+
+RESOURCES = {
+    "compute": "float32 multiply-adds",
+    "issue": "instruction issue",
+    "shared": "shared-memory banks",
+    "l1": "L1 look-ups",
+    "l2": "L2 traffic",
+    "dram": "DRAM traffic",
+    "latency": "waiting, on top",
+}
+
+
+@dataclass(frozen=True)
+class AccessRow:
+    """A load or store: its cost over the whole product, its source lines, and its picture where there is one."""
+
+    name: str
+    cost: AccessCost
+    spec_line: int | None
+    cuda_line: int | None
+    picture: LaneMap | None
+
+    @property
+    def ways(self) -> float | None:
+        """Wavefronts over those of an access without a conflict; None for global memory."""
+        ideal = self.cost.cost.ideal_wavefronts
+        return self.cost.cost.wavefronts / ideal if ideal else None
+
+    @property
+    def used(self) -> float | None:
+        sectors = self.cost.cost.sectors
+        return self.cost.cost.bytes_used / (32 * sectors) if sectors else None
+
+    @property
+    def bad(self) -> bool:
+        return (self.ways or 1) > 1.001 or (self.picture is not None and self.picture.ways > 1.001)
+
+
+def access_rows(facts: RungFacts) -> list[AccessRow]:
+    """The accesses of a rung that are executed, in program order."""
+    e = facts.explanation
+    if e is None:
+        return []
+    try:
+        found = list(patterns(e.ir, scalars(e)))
+    except GemmgenError:
+        found = []
+    costs = e.counts.accesses
+    drawn = found if len(found) == len(costs) else [None] * len(costs)
+    lines = iter(e.accesses())
+    rows: list[AccessRow] = []
+    for number, (cost, pattern) in enumerate(zip(costs, drawn, strict=True)):
+        if not cost.cost.requests:
+            continue
+        line = next(lines)
+        name = access_name(cost)
+        picture = lane_map(pattern, f"{facts.name}-access-{number}", name) if pattern is not None else None
+        rows.append(AccessRow(name, cost, line["spec_line"], line["cuda_line"], picture))
+    return rows
+
+
+def access_name(cost: AccessCost) -> str:
+    wide = f", {4 * cost.width} bytes a lane"
+    if cost.space == "global":
+        return f"{cost.op} of {cost.operand}, global{wide}"
+    return f"{cost.op} of {cost.operand}\u2019s tile, shared{wide}"
+
+
+def scalars(e: Explanation) -> dict[str, float]:
+    """Arguments of the launch, for packed matrices."""
+    from gemmgen.analysis.advice import pitches
+
+    m, n, k = e.size
+    lda, ldb, ldc = pitches(e.ir.spec, e.size)
+    return {"M": m, "N": n, "K": k, "lda": lda, "ldb": ldb, "ldc": ldc, "alpha": 1.0, "beta": e.beta}
+
+
+def bound_bars(e: Explanation) -> list[dict[str, Any]]:
+    """The bounds, longest first, as parts of the longest."""
+    found = [(e.bound.seconds(key), key) for key in _resources(e)]
+    longest = max(found)[0] or 1.0
+    return [
+        {"name": RESOURCES.get(key, key), "ms": 1e3 * s, "part": 100 * s / longest, "binds": key == e.bound.by}
+        for s, key in sorted(found, reverse=True)
+    ]
+
+
+def _resources(e: Explanation) -> list[str]:
+    return [key.removesuffix("_s") for key, value in e.bound.to_dict().items() if isinstance(value, float)]
+
+
+def cublas_bars(rungs: Sequence[RungFacts], run: Measured | None) -> list[dict[str, Any]]:
+    """Share of cuBLAS: measured here, and in the lesson; None where nobody measured it."""
+    return [
+        {
+            "number": facts.number,
+            "name": facts.name,
+            "measured": run.times[facts.name].percent if run and facts.name in run.times else None,
+            "lesson": lesson.PERCENT_OF_CUBLAS.get(facts.name),
+        }
+        for facts in rungs
+    ]
+
+
+def time_of(facts: RungFacts, run: Measured | None) -> Time | None:
+    return run.times.get(facts.name) if run else None
+
+
+# --- Rooflines ----------------------------------------------------------------------------------------------------
+
+
+def rooflines(rungs: Sequence[RungFacts], gpu: Gpu, size: Size, run: Measured | None) -> list[dict[str, Any]]:
+    """The roofline of global memory as the lesson has it, and that of the memory inside the SM."""
+    run = run if run and run.size == size else None
+    known = [f for f in rungs if f.explanation is not None and f.explanation.bound.total_s > 0]
+    outer = [Roof("DRAM", gpu.dram_gb_s), Roof("L2", gpu.l2_gb_s), Roof("L1", gpu.shared_gb_s)]
+    inner = [Roof("shared memory and L1", gpu.shared_gb_s)]
+    peak = ("float32 peak", gpu.fp32_tflops)
+    cublas = run.cublas.tflops if run and run.cublas else None
+    return [
+        {
+            "id": "roofline-global",
+            "title": "What a byte of global memory feeds",
+            "svg": roofline(
+                "roofline-global", "Roofline of global memory, as tiled", _dots(known, run, _outer), outer, peak, cublas
+            ),
+        },
+        {
+            "id": "roofline-sm",
+            "title": "What a byte inside the SM feeds",
+            "svg": roofline(
+                "roofline-sm", "Roofline of shared memory and L1", _dots(known, run, _inner), inner, peak, cublas
+            ),
+        },
+    ]
+
+
+def _dots(known: Sequence[RungFacts], run: Measured | None, intensity: Any) -> list[Dot]:
+    return list(_placed(known, run, intensity))
+
+
+def _placed(known: Sequence[RungFacts], run: Measured | None, intensity: Any) -> Iterator[Dot]:
+    for facts in known:
+        e = facts.explanation
+        assert e is not None
+        x, time = intensity(e), time_of(facts, run)
+        if x:
+            yield Dot(
+                facts.number,
+                facts.name,
+                x,
+                e.flops / e.bound.total_s / 1e12,
+                e.flops / e.bound.floor_s / 1e12,
+                time.tflops if time else None,
+            )
+
+
+def _outer(e: Explanation) -> float | None:
+    return e.intensity.block_tile
+
+
+def _inner(e: Explanation) -> float | None:
+    """flop for each byte that the SM's memory could have delivered while it served this kernel."""
+    wavefronts = sum(e.counts.total("shared", op).merged_wavefronts for op in ("load", "store"))
+    lines = sum(e.counts.total("global", op).lines for op in ("load", "store"))
+    moved = 128 * (wavefronts + lines)
+    return e.flops / moved if moved else None
+
+
+# --- A rung -------------------------------------------------------------------------------------------------------
+
+
+def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> dict[str, Any]:
+    """Everything the template of a rung shows."""
+    from gemmgen.tile import print_tile
+
+    facts = rungs[at]
+    before = rungs[at - 1] if at else None
+    after = rungs[at + 1] if at + 1 < len(rungs) else None
+    e = facts.explanation
+    old = before.explanation if before else None
+    names = (before.name if before else "", facts.name)
+
+    def lines(text: str, earlier: str | None, html: Any) -> list[code.Line]:
+        return code.marked(text, earlier, html, names)
+
+    spec = lines(facts.spec.to_text(), before.spec.to_text() if before else None, code.spec_html)
+    tile = lines(print_tile(facts.program), print_tile(before.program) if before else None, code.tile_html)
+    cuda = lines(facts.cuda, before.cuda if before else None, code.cuda_html)
+    accesses = access_rows(facts)
+    worst = max((a for a in accesses if a.picture), key=lambda a: a.picture.ways if a.picture else 0, default=None)
+    return {
+        "facts": facts,
+        "before": before,
+        "after": after,
+        "delta": words.spec_delta(before.spec if before else None, facts.spec),
+        "numbers": words.numbers(facts, before) if before else "",
+        "after_delta": words.spec_delta(facts.spec, after.spec) if after else [],
+        "after_numbers": words.numbers(after, facts) if after else "",
+        "figures": words.figures(e, old) if e else [],
+        "bounds": bound_bars(e) if e else [],
+        "resource": RESOURCES.get(e.bound.by, e.bound.by) if e else "",
+        "e": e,
+        "time": time_of(facts, run),
+        "same_size": bool(run and e and run.size == e.size),
+        "pictures": pictures(facts.program, facts.name),
+        "accesses": accesses,
+        "worst": worst,
+        "joined": any(a.cost.cost.merged_wavefronts != a.cost.cost.wavefronts for a in accesses),
+        "spec": code.whole(spec),
+        "tile": code.whole(tile),
+        "cuda": code.whole(cuda),
+        "cuda_changes": code.changes(cuda, (code.header(before.cuda), code.header(facts.cuda))) if before else [],
+        "added": sum(line.mark == "added" for line in cuda),
+        "removed": sum(line.mark == "removed" for line in cuda),
+    }

@@ -1,0 +1,115 @@
+"""Everything the page says of one rung: its texts, its exact counts, its limits, and a run in the simulator."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.diagnostics import GemmgenError
+from gemmgen.report.ladder import Rung
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
+    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.spec.model import Spec
+    from gemmgen.target import Gpu
+    from gemmgen.tile.program import TileProgram
+
+Size = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A run in the simulator, small enough to be quick. ``counts_agree``: its counters are those that the page's
+    method gives for the same size; None where that method does not know the kernel."""
+
+    size: Size
+    right: bool
+    faults: tuple[str, ...]
+    counts_agree: bool | None
+
+    @property
+    def ok(self) -> bool:
+        return self.right and not self.faults and self.counts_agree is not False
+
+
+@dataclass(frozen=True)
+class RungFacts:
+    """One rung. ``explanation`` is None where it cannot be counted, and ``problem`` then says why."""
+
+    number: int
+    rung: Rung
+    spec: Spec
+    program: TileProgram
+    ir: KernelIR
+    cuda: str
+    explanation: Explanation | None
+    problem: str
+    check: Check
+
+    @property
+    def name(self) -> str:
+        return self.rung.spec
+
+    @property
+    def summary(self) -> str:
+        """What the rung does in a sentence or two; its number is said elsewhere."""
+        return re.sub(r"^Rung \d+\. ", "", self.ir.summary)
+
+
+def facts_of(number: int, rung: Rung, size: Size, gpu: Gpu) -> RungFacts:
+    """The facts of a rung of the ladder at a size, modelled for a GPU."""
+    import gemmgen
+    from gemmgen.spec.ladder import ladder_path
+
+    return facts(number, rung, gemmgen.load(ladder_path(rung.spec)), size, gpu)
+
+
+def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu) -> RungFacts:
+    from gemmgen.api import lower
+    from gemmgen.cuda.emit import emit_cuda
+    from gemmgen.explaining import explain
+    from gemmgen.tile import build
+    from gemmgen.tile.variant import EXACT
+
+    explanation, problem = None, ""
+    try:
+        explanation = explain(spec, *size, gpu=gpu)
+    except GemmgenError as error:
+        problem = str(error)
+    ir = lower(spec, EXACT) if explanation is None else explanation.ir
+    check = checked(spec)
+    return RungFacts(number, rung, spec, build(spec, ir.variant), ir, emit_cuda(ir), explanation, problem, check)
+
+
+def checked(spec: Spec) -> Check:
+    """Run the kernel in the simulator on two blocks, over a few steps along K."""
+    import numpy as np
+
+    import gemmgen
+
+    bm, bn, bk = spec.block
+    step = bk or 8
+    m, n, k = 2 * bm, bn, step * max(4, spec.stages + 2, -(-32 // step))
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    done = gemmgen.simulate(spec, _ordered(a, spec.A.order), _ordered(b, spec.B.order))
+    right = gemmgen.verify(done.C, a, b, spec=spec).ok
+    return Check((m, n, k), right, tuple(str(f) for f in done.faults), _agrees(spec, (m, n, k), done.counters))
+
+
+def _ordered(matrix: Any, order: str) -> Any:
+    import numpy as np
+
+    return np.asfortranarray(matrix) if order == "col" else matrix
+
+
+def _agrees(spec: Spec, size: Size, counters: Any) -> bool | None:
+    from gemmgen.explaining import explain
+
+    try:
+        expected = explain(spec, *size, compiled=False).to_dict()
+    except GemmgenError:
+        return None
+    return all(counters[key] == expected[key] for key in ("fma", "global", "shared"))

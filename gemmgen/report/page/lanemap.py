@@ -1,0 +1,134 @@
+"""Which lane touches which sector, and which bank: one picture for each access of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gemmgen.isa import memory
+from gemmgen.report.page.patterns import WORD, Pattern, Phase, phases, runs, sectors
+from gemmgen.report.page.svg import Drawing
+
+CELL, ROW, GUTTER = 17.0, 14.0, 88.0
+LINE_WORDS = memory.LINE // WORD
+SECTOR_WORDS = memory.SECTOR // WORD
+
+
+@dataclass(frozen=True)
+class LaneMap:
+    """A picture of one access. ``ways``: how many times as long as it need be. ``alternative`` says lane by lane what
+    the picture shows."""
+
+    caption: str
+    alternative: str
+    svg: str
+    ways: float
+
+
+def lane_map(p: Pattern, name: str, what: str) -> LaneMap:
+    """The picture of a pattern; ``name`` is its id, ``what`` the access in words."""
+    return bank_map(p, name, what) if p.access.array.space == "shared" else sector_map(p, name, what)
+
+
+def lanes_text(lanes: Sequence[int]) -> str:
+    if len(lanes) == 1:
+        return f"lane {lanes[0]}"
+    whole = list(lanes) == list(range(lanes[0], lanes[-1] + 1))
+    return f"lanes {lanes[0]} to {lanes[-1]}" if whole else f"lanes {', '.join(map(str, lanes))}"
+
+
+def cell_text(lanes: Sequence[int]) -> str:
+    """What fits into a cell: the lane, or how many they are."""
+    return str(lanes[0]) if len(lanes) == 1 else f"\u00d7{len(lanes)}"
+
+
+def where(p: Pattern) -> str:
+    return f"warp {p.warp} of block (0, 0)"
+
+
+# --- Global memory: sectors ---------------------------------------------------------------------------------------
+
+
+def sector_map(p: Pattern, name: str, what: str) -> LaneMap:
+    """A row for each 128-byte line touched: its four sectors of eight words, those moved and those used."""
+    words, moved = p.lanes_by_word(), set(sectors(p))
+    lines = sorted({word // LINE_WORDS for word in words})
+    d = Drawing(GUTTER + LINE_WORDS * CELL + 4 * 6, 20 + len(lines) * ROW + 4)
+    for i in range(4):
+        d.text(GUTTER + i * (SECTOR_WORDS * CELL + 6) + 2, 12, f"sector {i}", "tiny")
+    d.text(2, 12, "line at byte", "tiny")
+    first = lines[0] * memory.LINE
+    for at, line in enumerate(lines):
+        y = 20 + at * ROW
+        d.text(2, y + 10, "+0" if at == 0 else f"+{line * memory.LINE - first:,}", "tiny")
+        for i in range(LINE_WORDS // SECTOR_WORDS):
+            _sector(d, GUTTER + i * (SECTOR_WORDS * CELL + 6), y, line * (LINE_WORDS // SECTOR_WORDS) + i, words, moved)
+    bytes_moved, bytes_used = memory.SECTOR * len(moved), WORD * len(words)
+    caption = (
+        f"{what}, {where(p)}: {_count(len(moved), 'sector')} of 32 bytes in {_count(len(lines), 'line')} of 128; "
+        f"{bytes_used:,} of {bytes_moved:,} bytes moved are used ({bytes_used / bytes_moved:.0%})."
+    )
+    ideal = -(-bytes_used // memory.SECTOR)
+    alternative = "; ".join(runs(p))
+    svg = d.render(name, f"Lanes and sectors: {what}", f"{caption} {alternative}.", "lanes")
+    return LaneMap(caption, alternative, svg, len(moved) / ideal)
+
+
+def _sector(d: Drawing, x: float, y: float, sector: int, words: Mapping[int, list[int]], moved: set[int]) -> None:
+    is_moved = sector in moved
+    all_used = all(sector * SECTOR_WORDS + i in words for i in range(SECTOR_WORDS))
+    if not all_used:
+        title = "moved, and not used where no lane stands" if is_moved else "not moved"
+        d.rect(x, y, SECTOR_WORDS * CELL - 1, ROW - 1, "wasted" if is_moved else "still", title)
+    for i in range(SECTOR_WORDS):
+        lanes = words.get(sector * SECTOR_WORDS + i)
+        if lanes is not None:
+            d.rect(x + i * CELL, y, CELL - 1, ROW - 1, "used", lanes_text(lanes))
+            d.text(x + i * CELL + CELL / 2, y + 9.8, cell_text(lanes), "cell mid")
+
+
+# --- Shared memory: banks -----------------------------------------------------------------------------------------
+
+
+def bank_map(p: Pattern, name: str, what: str) -> LaneMap:
+    """A row for each wavefront of each phase: what the 32 banks deliver in it."""
+    served = [phase for phase in phases(p) if phase.turns]
+    rows = sum(len(phase.turns) for phase in served)
+    d = Drawing(GUTTER + memory.BANKS * CELL + 4, 20 + rows * ROW + 5 * len(served))
+    d.text(2, 12, "bank", "tiny")
+    for bank in range(memory.BANKS):
+        d.text(GUTTER + bank * CELL + CELL / 2, 12, str(bank), "tiny mid")
+    y = 20.0
+    for phase in served:
+        for turn, words in enumerate(phase.turns):
+            _bank_row(d, y, words, turn, _row_name(phase, turn))
+            y += ROW
+        y += 5
+    ideal = memory.ideal_wavefronts(p.words, p.width, p.access.op == "store")
+    caption = f"{what}, {where(p)}: {_count(rows, 'wavefront')} where {ideal} would do, {_conflict(rows, ideal)}."
+    alternative = "; ".join(runs(p))
+    svg = d.render(name, f"Lanes and banks: {what}", f"{caption} {alternative}.", "lanes")
+    return LaneMap(caption, alternative, svg, rows / ideal)
+
+
+def _row_name(phase: Phase, turn: int) -> str:
+    return f"lanes {phase.lanes[0]}\u2013{phase.lanes[-1]}" if turn == 0 else f"  again, {turn + 1}"
+
+
+def _bank_row(d: Drawing, y: float, words: Mapping[int, tuple[int, list[int]]], turn: int, name: str) -> None:
+    d.text(2, y + 10, name, "tiny" if turn == 0 else "tiny conflict-text")
+    if len(words) < memory.BANKS:
+        d.rect(GUTTER, y, memory.BANKS * CELL - 1, ROW - 1, "still", "banks without a lane are idle")
+    for bank, (word, lanes) in sorted(words.items()):
+        x = GUTTER + bank * CELL
+        kind, title = "conflict" if turn else "used", f"word {word}, bank {bank}: {lanes_text(lanes)}"
+        d.rect(x, y, CELL - 1, ROW - 1, kind, title)
+        d.text(x + CELL / 2, y + 9.8, cell_text(lanes), "cell mid on-conflict" if turn else "cell mid")
+
+
+def _conflict(rows: int, ideal: int) -> str:
+    return "no bank conflict" if rows == ideal else f"a {rows / ideal:.3g}-way bank conflict"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

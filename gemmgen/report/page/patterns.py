@@ -1,0 +1,150 @@
+"""What the lanes of one warp ask of memory in one access, read off the kernel IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemmgen.analysis.accesses import THREAD, Access, launch_grid, sites
+from gemmgen.analysis.classes import evaluate
+from gemmgen.isa import memory
+
+if TYPE_CHECKING:
+    from gemmgen.ir.nodes import KernelIR
+
+Lanes = tuple[int | None, ...]
+WORD = 4
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One access of one warp, in the first turn of its loops, by block (0, 0): ``addresses`` in bytes, by lane, None
+    for a lane that is not active; ``nbytes`` a lane. The warp is the first of those that cost most.
+    """
+
+    access: Access
+    warp: int
+    addresses: Lanes
+    nbytes: int
+
+    @property
+    def words(self) -> Lanes:
+        """The first 4-byte word of each lane."""
+        return tuple(None if a is None else a // WORD for a in self.addresses)
+
+    @property
+    def width(self) -> int:
+        """Words a lane."""
+        return max(1, self.nbytes // WORD)
+
+    def lanes_by_word(self, lanes: Sequence[int] = tuple(range(memory.WARP))) -> dict[int, list[int]]:
+        """Which of the lanes touch each word, words in order."""
+        found: dict[int, list[int]] = {}
+        for lane in lanes:
+            first = self.words[lane]
+            for word in range(first, first + self.width) if first is not None else ():
+                found.setdefault(word, []).append(lane)
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Lanes of a shared-memory access that are served together. ``turns[r]`` are the words of its wavefront r: a word
+    and its lanes by bank."""
+
+    lanes: range
+    turns: tuple[Mapping[int, tuple[int, list[int]]], ...]
+
+
+def patterns(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[Pattern | None]:
+    """The pattern of every access of a launch, in program order; None where no lane is active in its first turn.
+
+    Raises GemmgenError for an instruction whose accesses are not known.
+    """
+    for site in sites(ir, scalars, launch_grid(ir, scalars)):
+        if isinstance(site, Access):
+            yield pattern(site, ir.threads)
+
+
+def pattern(access: Access, threads: int) -> Pattern | None:
+    import numpy as np
+
+    numbers = np.arange(-(-threads // memory.WARP) * memory.WARP, dtype=np.int64).reshape(-1, memory.WARP)
+    values = {THREAD: numbers, **{a.index.name: np.zeros((), dtype=np.int64) for a in access.axes}}
+    place = np.broadcast_to(evaluate(access.address, values), numbers.shape) * access.element_bytes
+    active = np.broadcast_to(evaluate(access.active, values) != 0, numbers.shape) & (numbers < threads)
+    if not active.any():
+        return None
+    store = access.op == "store"
+    if access.array.space == "shared":
+        costs = memory.wavefronts_of(place // WORD, active, access.lane_bytes // WORD, store)
+    else:
+        costs = memory.sectors_of(place, active, access.lane_bytes)
+    warp = int(costs.argmax())
+    lanes = tuple(int(a) if on else None for a, on in zip(place[warp], active[warp], strict=True))
+    return Pattern(access, warp, lanes, access.lane_bytes)
+
+
+def phases(p: Pattern) -> tuple[Phase, ...]:
+    """The phases of a shared-memory access, and in each the wavefronts in which the banks serve it."""
+    size = memory.lanes_together(p.words, p.width, p.access.op == "store")
+    return tuple(_phase(p, range(first, first + size)) for first in range(0, memory.WARP, size))
+
+
+def _phase(p: Pattern, lanes: range) -> Phase:
+    banks: dict[int, list[tuple[int, list[int]]]] = {}
+    for word, touching in p.lanes_by_word(lanes).items():
+        banks.setdefault(word % memory.BANKS, []).append((word, touching))
+    deepest = max((len(words) for words in banks.values()), default=0)
+    return Phase(lanes, tuple({b: words[r] for b, words in banks.items() if r < len(words)} for r in range(deepest)))
+
+
+def sectors(p: Pattern) -> tuple[int, ...]:
+    """Numbers of the 32-byte sectors of a global access, in order."""
+    words = p.lanes_by_word()
+    return tuple(dict.fromkeys(word * WORD // memory.SECTOR for word in words))
+
+
+def runs(p: Pattern) -> list[str]:
+    """The addresses in words, lane by lane, in words: ``lanes 0-15: words 0, 8, ... 120``."""
+    out: list[str] = []
+    lane = 0
+    while lane < memory.WARP:
+        last, step = _run(p.words, lane)
+        out.append(_run_text(p, lane, last, step))
+        lane = last + 1
+    return out
+
+
+def _run(words: Lanes, first: int) -> tuple[int, int | None]:
+    """The last lane of the longest run from ``first`` with one step between neighbours (None: inactive lanes)."""
+    start = words[first]
+    if start is None:
+        last = first
+        while last + 1 < len(words) and words[last + 1] is None:
+            last += 1
+        return last, None
+    if first + 1 == len(words) or (after := words[first + 1]) is None:
+        return first, 0
+    step, last, at = after - start, first, start
+    while last + 1 < len(words) and words[last + 1] == at + step:
+        last, at = last + 1, at + step
+    return last, step
+
+
+def _run_text(p: Pattern, first: int, last: int, step: int | None) -> str:
+    lanes = f"lane {first}" if first == last else f"lanes {first} to {last}"
+    start, end = p.words[first], p.words[last]
+    if step is None or start is None or end is None:
+        return f"{lanes}: not active"
+    wide = f", {p.width} words each" if p.width > 1 else ""
+    if first == last:
+        return f"{lanes}: word {start}{wide}"
+    if step == 0:
+        return f"{lanes}: all word {start}{wide}"
+    return (
+        f"{lanes}: words {start}, {start + step}, ... {end}{wide}"
+        if last - first > 1
+        else (f"{lanes}: words {start} and {end}{wide}")
+    )

@@ -1,0 +1,80 @@
+"""Templates filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.report.page import lesson
+from gemmgen.report.page.context import cublas_bars, rooflines, rung_context, time_of
+from gemmgen.report.page.words import times
+
+if TYPE_CHECKING:
+    from gemmgen.report.page.facts import RungFacts
+    from gemmgen.report.page.recorded import Measured
+    from gemmgen.target import Gpu
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run: Measured | None) -> str:
+    from gemmgen.version import __version__
+
+    contexts = [rung_context(rungs, at, run) for at in range(len(rungs))]
+    html: str = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            rungs=contexts,
+            size="\u00d7".join(map(str, size)),
+            gpu=gpu,
+            run=run,
+            same_size=run is not None and run.size == size,
+            rooflines=rooflines(rungs, gpu, size, run),
+            bars=cublas_bars(rungs, run),
+            times_of=[time_of(facts, run) for facts in rungs],
+            lesson=lesson,
+            version=__version__,
+            css=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
+            script=(TEMPLATES / "page.js").read_text(encoding="utf-8"),
+        )
+    )
+    return "\n".join(line.rstrip() for line in html.splitlines() if line.strip()) + "\n"
+
+
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    env = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.do"],
+    )
+    env.filters |= {"count": count, "figure": figure, "times": times, "ms": milliseconds, "raw": Markup}
+    return env
+
+
+def count(value: float | None) -> str:
+    """A whole number as a person reads it: exactly up to seven digits, then in millions and so on."""
+    if value is None:
+        return "\u2013"
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if abs(value) >= 10 * scale or (abs(value) >= scale and scale > 1e6):
+            return f"{value / scale:,.4g}\u202f{unit}"
+    return f"{value:,.0f}"
+
+
+def figure(value: float | None) -> str:
+    """A count, or a number with three digits."""
+    if value is None:
+        return "\u2013"
+    return count(value) if abs(value) >= 10_000 else f"{value:,.3g}"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.3g}\u202fms"

@@ -1,0 +1,171 @@
+"""Pictures of the block's, the warp's and the thread's tile, drawn from the tile program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemmgen.report.page.split import WARP, areas, owners, pieces
+from gemmgen.report.page.svg import Drawing
+
+if TYPE_CHECKING:
+    from gemmgen.tile.program import TileProgram
+
+SIDE = 190.0
+"""Units of the longer side of C's tile."""
+THINNEST = 9.0
+COLOURS = 6
+"""Warps take the colours of the style sheet in turn."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing and what it says, for those who see it and those who do not."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def pictures(p: TileProgram, name: str) -> list[Picture]:
+    """The three pictures of a kernel; ``name`` starts their ids."""
+    return [block_picture(p, name), warp_picture(p, name), thread_picture(p, name)]
+
+
+# --- Block --------------------------------------------------------------------------------------------------------
+
+
+def block_picture(p: TileProgram, name: str) -> Picture:
+    """C's tile coloured by warp, A's tile on its left, B's above it, and what thread 0 reads of them."""
+    (bm, bn, bk), level = p.block, p.product.level("thread")
+    scale = SIDE / max(bm, bn)
+    depth = min(SIDE / 2, max(24.0, bk * scale)) if p.buffers else 46.0
+    left, top = 58 + depth + 8, 20 + depth + 8
+    d = Drawing(left + bn * scale + 8, top + bm * scale + 24)
+    cell = level.m * scale, level.n * scale
+    for area in areas(p):
+        x, y, width, height = area.col * cell[1], area.row * cell[0], area.cols * cell[1], area.rows * cell[0]
+        title = f"warp {area.warp}"
+        d.rect(left + x, top + y, width, height, f"warp warp-{area.warp % COLOURS}", title)
+        if width >= 18 and height >= 11:
+            d.text(left + x + width / 2, top + y + height / 2 + 3.5, str(area.warp), "label mid")
+    d.rect(left, top, bn * scale, bm * scale, "frame")
+    _operands(d, p, (left, top), (bn * scale, bm * scale), depth)
+    for piece in pieces(p, 0):
+        x, y = piece.col * scale, piece.row * scale
+        width, height = max(3.0, piece.cols * scale), max(3.0, piece.rows * scale)
+        d.rect(left - depth - 8, top + y, depth, height, "mine-a", "the rows of A that thread 0 reads")
+        d.rect(left + x, top - depth - 8, width, depth, "mine-b", "the columns of B that thread 0 reads")
+        d.rect(left + x, top + y, width, height, "mine", "computed by thread 0")
+    caption = (
+        f"A block computes {bm} x {bn} elements of C with {p.threads} threads, {p.threads / WARP:g} "
+        f"warp{'s' if p.threads > WARP else ''} (numbered, each in a colour). {_staged(p)} "
+        "In strong colours: what thread 0 computes, and what it reads of A and B for it."
+    )
+    return Picture("Block tile", caption, d.render(f"{name}-block", f"Block tile of {p.spec.name}", caption, "tile"))
+
+
+def _operands(d: Drawing, p: TileProgram, at: tuple[float, float], size: tuple[float, float], depth: float) -> None:
+    (left, top), (width, height) = at, size
+    kind = "staged" if p.buffers else "direct"
+    d.rect(left - depth - 8, top, depth, height, kind, "A")
+    d.rect(left, top - depth - 8, width, depth, kind, "B")
+    bm, bn, bk = p.block
+    along_k = f"BK={bk}" if p.buffers else "K"
+    d.text(left - depth - 12, top + height / 2, "A", "name end")
+    d.text(left - depth - 12, top + height / 2 + 14, f"BM={bm}", "label end")
+    d.text(left - 8 - depth / 2, top + height + 14, along_k, "label mid")
+    d.text(left + width / 2, top - depth - 13, f"B   BN={bn}", "name mid")
+    d.text(left - 12 - depth, top - 8 - depth / 2 + 4, along_k, "label end")
+    d.text(left + width / 2, top + height + 16, "C", "name mid")
+
+
+def _staged(p: TileProgram) -> str:
+    if not p.buffers:
+        return "Every thread reads its rows of A and columns of B from global memory, along all of K."
+    bm, bn, bk = p.block
+    times = f", {p.pipeline.depth} tiles in flight" if p.pipeline.depth > 1 else ""
+    shapes = f"{bm} x {bk} of A and {bk} x {bn} of B"
+    return f"Each step along K stages {shapes} in shared memory, {p.shared_bytes:,} bytes{times}."
+
+
+# --- Warp ---------------------------------------------------------------------------------------------------------
+
+
+def warp_picture(p: TileProgram, name: str) -> Picture:
+    """The pieces of warp 0, each with its lane, and the way that consecutive lanes take."""
+    mine = {at: thread for at, thread in owners(p).items() if thread < WARP}
+    rows, cols = sorted({at[0] for at in mine}), sorted({at[1] for at in mine})
+    width, height = min(34.0, 268 / len(cols)), min(22.0, 208 / len(rows))
+    wide = len(cols) * width + 4
+    numbered = width >= 14 and height >= 9
+    d = Drawing(max(150.0, wide + (0 if numbered or width < 14 else 50)), len(rows) * height + (4 if numbered else 18))
+    first: dict[int, tuple[float, float]] = {}
+    places = {at: (2 + cols.index(at[1]) * width, 2 + rows.index(at[0]) * height) for at in sorted(mine)}
+    for at, (x, y) in places.items():
+        again = mine[at] in first
+        kind = "lane lane-0" if mine[at] == 0 else "lane again" if again else "lane"
+        d.rect(x, y, width, height, kind, f"lane {mine[at]}")
+        first.setdefault(mine[at], (x + width / 2, y + height / 2))
+    d.polyline([first[lane] for lane in sorted(first)], "way")
+    for at, (x, y) in places.items():
+        lane = mine[at]
+        if numbered:
+            d.text(x + width / 2, y + height / 2 + 3.2, str(lane), "tiny mid on-lane-0" if lane == 0 else "tiny mid")
+        elif width >= 14 and lane in (0, len(first) - 1):
+            d.text(x + width + 4, y + (8 if lane == 0 else height), f"lane {lane}", "tiny")
+    if width < 14:
+        d.text(2, len(rows) * height + 14, "lane 0", "tiny")
+        d.text(wide - 2, len(rows) * height + 14, f"lane {len(first) - 1}", "tiny end")
+    level = p.product.level("thread")
+    times = len(pieces(p, 0))
+    pieces_text = f"{times} pieces" if times > 1 else "one piece"
+    caption = (
+        f"Warp 0: its {min(WARP, p.threads)} lanes cover {len(rows) * level.m} x {len(cols) * level.n} elements of C; "
+        f"each has {pieces_text} of {level.m} x {level.n}, drawn as a cell with the lane's number. The line follows "
+        "the lanes in order" + ("; paler cells are further pieces of the same lanes." if times > 1 else ".")
+    )
+    return Picture("Warp tile", caption, d.render(f"{name}-warp", f"Warp tile of {p.spec.name}", caption, "tile"))
+
+
+# --- Thread -------------------------------------------------------------------------------------------------------
+
+
+def thread_picture(p: TileProgram, name: str) -> Picture:
+    """A thread's outer product: its values of A on the left, of B above, and the sums they feed."""
+    own = pieces(p, 0)
+    rows = sorted({row for piece in own for row in range(piece.row, piece.row + piece.rows)})
+    cols = sorted({col for piece in own for col in range(piece.col, piece.col + piece.cols)})
+    cell = min(20.0, 200 / max(len(rows), len(cols)))
+    ys, xs = (_places(values, cell) for values in (rows, cols))
+    left, top = 40.0, 34.0
+    d = Drawing(max(150.0, left + xs[-1] + cell + 6), top + ys[-1] + cell + 6)
+    d.text(left + xs[0], 11, "B: regN" if len(cols) > 1 else "B", "label")
+    d.text(2, top + ys[0] + min(cell, 14) - 2, "A", "label")
+    for y in ys:
+        d.rect(left - cell - 6, top + y, cell - 1, cell - 1, "mine-a", "a value of A")
+    for x in xs:
+        d.rect(left + x, top - cell - 2 if cell < 16 else 15, cell - 1, min(cell - 1, 15), "mine-b", "a value of B")
+    for y in ys:
+        for x in xs:
+            d.rect(left + x, top + y, cell - 1, cell - 1, "sum", "a running sum")
+    sums = len(rows) * len(cols)
+    source = "shared memory" if p.buffers else "global memory"
+    s = "s" if sums > 1 else ""
+    caption = (
+        f"One thread keeps {sums} running sum{s} in registers ({len(rows)} x {len(cols)}). At each k it reads "
+        f"{len(rows)} + {len(cols)} values from {source}, which feed {sums} multiply-add{s}: "
+        f"{sums / (len(rows) + len(cols)):.2g} for each value read."
+    )
+    return Picture("Thread tile", caption, d.render(f"{name}-thread", f"Thread tile of {p.spec.name}", caption, "tile"))
+
+
+def _places(values: list[int], cell: float) -> list[float]:
+    """Where each index is drawn: side by side, with a gap where indices are not neighbours."""
+    out, at = [], 0.0
+    for i, value in enumerate(values):
+        if i and value != values[i - 1] + 1:
+            at += 5
+        out.append(at)
+        at += cell
+    return out

@@ -1,0 +1,145 @@
+"""What differs between two rungs, in words and in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemmgen.report.page.facts import RungFacts
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
+    from gemmgen.spec.model import Spec
+
+NOTABLE = 1.25
+"""A figure that changes by less than this factor is not spoken of."""
+
+
+def spec_delta(before: Spec | None, spec: Spec) -> list[str]:
+    """What a spec changes, setting by setting: ``+ float4``, ``tile thread 8x1 -> 8x8``."""
+    if before is None:
+        return []
+    added, gone = sorted(spec.use - before.use), sorted(before.use - spec.use)
+    out = [*(f"+ {name}" for name in added), *(f"\u2212 {name}" for name in gone)]
+    old, new = _settings(before), _settings(spec)
+    for key in dict.fromkeys((*old, *new)):
+        match old.get(key), new.get(key):
+            case (None, str(value)):
+                out.append(f"+ {key} {value}")
+            case (str(value), None):
+                out.append(f"\u2212 {key} {value}")
+            case (was, value) if was != value:
+                out.append(f"{key} {was} \u2192 {value}")
+    return out
+
+
+def _settings(spec: Spec) -> dict[str, str]:
+    """The lines of a spec by setting, but for its name and its toggles."""
+    out = {}
+    for line in spec.to_text(comment=False).splitlines():
+        words = line.partition("#")[0].split()
+        lead = 2 if words[:1] == ["tile"] else 1
+        if words and words[0] not in ("kernel", "use"):
+            out[" ".join(words[:lead])] = " ".join(words[lead:])
+    return out
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a rung beside the one of the rung before. ``value`` None: there is nothing of the kind."""
+
+    name: str
+    value: float | None
+    before: float | None
+    kind: str
+    explained: str
+    has_before: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        if not self.value or not self.before:
+            return None
+        return self.value / self.before
+
+
+def figures(e: Explanation, before: Explanation | None) -> list[Figure]:
+    """The counts and limits of a rung that tell it from another."""
+    old = dict.fromkeys(_VALUES) if before is None else {name: value(before) for name, (value, *_) in _VALUES.items()}
+    return [
+        Figure(name, value(e), old[name], kind, explained, before is not None)
+        for name, (value, kind, explained) in _VALUES.items()
+    ]
+
+
+def _shared_wavefronts(e: Explanation) -> float | None:
+    loads, stores = (e.counts.total("shared", op) for op in ("load", "store"))
+    return loads.wavefronts + stores.wavefronts or None
+
+
+def _shared_ways(e: Explanation) -> float | None:
+    loads, stores = (e.counts.total("shared", op) for op in ("load", "store"))
+    ideal = loads.ideal_wavefronts + stores.ideal_wavefronts
+    return (loads.wavefronts + stores.wavefronts) / ideal if ideal else None
+
+
+def _used(e: Explanation) -> float | None:
+    loads, stores = (e.counts.total("global", op) for op in ("load", "store"))
+    moved = 32 * (loads.sectors + stores.sectors)
+    return (loads.bytes_used + stores.bytes_used) / moved if moved else None
+
+
+WAYS = "bank conflicts, n-way"
+
+_VALUES: Mapping[str, tuple[Callable[[Explanation], float | None], str, str]] = {
+    "global load requests": (
+        lambda e: e.counts.total("global", "load").requests,
+        "simulated",
+        "load instructions of whole warps to global memory",
+    ),
+    "global sectors": (
+        lambda e: e.counts.total("global", "load").sectors + e.counts.total("global", "store").sectors,
+        "simulated",
+        "32-byte pieces of global memory moved, loads and stores",
+    ),
+    "share of moved bytes used": (_used, "simulated", "bytes that lanes asked for, of those that the sectors carried"),
+    "shared-memory wavefronts": (_shared_wavefronts, "simulated", "turns in which the banks serve the warps"),
+    WAYS: (_shared_ways, "simulated", "wavefronts over those of an access without a conflict"),
+    "flop for a byte of global memory": (
+        lambda e: e.intensity.block_tile,
+        "simulated",
+        "2 M N K over what the threads ask of A and B, as tiled",
+    ),
+    "flop for a value of shared memory": (
+        lambda e: e.intensity.flop_per_shared_load,
+        "simulated",
+        "2 M N K over the values that threads read from shared memory",
+    ),
+    "least time, ms": (lambda e: 1e3 * e.bound.floor_s, "modelled", "the largest need of any resource"),
+    "expected time, ms": (lambda e: 1e3 * e.bound.total_s, "modelled", "and what waiting adds to it"),
+}
+
+
+def numbers(facts: RungFacts, before: RungFacts) -> str:
+    """What changes most from one rung to the next, as a sentence; empty where nothing does."""
+    if facts.explanation is None or before.explanation is None:
+        return ""
+    told = list(_told(figures(facts.explanation, before.explanation)))
+    return f"Counted: {', '.join(told)}." if told else ""
+
+
+def _told(found: list[Figure]) -> Iterator[str]:
+    for figure in found:
+        ratio = figure.ratio
+        if ratio is None or figure.kind != "simulated" or 1 / NOTABLE < ratio < NOTABLE:
+            continue
+        if figure.name == WAYS:
+            yield f"bank conflicts from {figure.before:.3g}-way to {figure.value:.3g}-way"
+        elif ratio > 1:
+            yield f"{figure.name} {times(ratio)} as much"
+        else:
+            yield f"{figure.name} {times(1 / ratio)} less"
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.3g}\u00d7" if ratio < 100 else f"{ratio:,.0f}\u00d7"

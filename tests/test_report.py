@@ -1,0 +1,430 @@
+"""``gemmgen ladder --report``: what is on the page, and where its figures come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+from pathlib import Path
+
+import pytest
+from page import Element, read
+
+import gemmgen
+from gemmgen.cli import run
+from gemmgen.diagnostics import GemmgenError
+from gemmgen.report import ladder
+from gemmgen.report.ladder import RUNGS
+from gemmgen.report.page import facts, lesson, modelled_gpu, page, recorded
+from gemmgen.report.page.facts import RungFacts, facts_of
+from gemmgen.report.page.recorded import Measured
+from gemmgen.runtime import device
+from gemmgen.spec.ladder import ladder_path
+from gemmgen.tile import build, print_tile
+from gemmgen.tile.variant import EXACT
+
+SIZE = (4096, 4096, 4096)
+SHORT = ("naive", "smem", "vectorized")
+NAMES = [rung.spec for rung in RUNGS]
+GPU = modelled_gpu(None)
+CSS = Path(facts.__file__).parent / "templates" / "page.css"
+
+
+@pytest.fixture(scope="module")
+def gathered() -> list[RungFacts]:
+    return [facts_of(number, rung, SIZE, GPU) for number, rung in enumerate(RUNGS)]
+
+
+def played_run(size: tuple[int, int, int] = SIZE) -> Measured:
+    """A run in which each rung is faster than the one before, beside cuBLAS."""
+    flops = 2 * size[0] * size[1] * size[2]
+    rows = [
+        {
+            "kernel": name,
+            "median_s": 0.02 / (i + 1),
+            "gflops": flops / 0.02 * (i + 1) / 1e9,
+            "percent_of_cublas": 9.5 * i,
+        }
+        for i, name in enumerate(NAMES)
+    ]
+    base = {"description": "cuBLAS 13.1", "median_s": 0.0027, "gflops": flops / 0.0027 / 1e9}
+    return recorded.measured(
+        {"size": size, "gpu": "NVIDIA Play", "driver": "580.1", "commit": "c" * 40, "baseline": base, "rungs": rows}
+    )
+
+
+@pytest.fixture(scope="module")
+def modelled(gathered: list[RungFacts]) -> Element:
+    """The page with no run on a GPU."""
+    return read(page(gathered, SIZE, GPU))
+
+
+@pytest.fixture(scope="module")
+def timed(gathered: list[RungFacts]) -> Element:
+    """The page with a run on a GPU."""
+    return read(page(gathered, SIZE, GPU, played_run()))
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine with no GPU and no recorded run, and a ladder of three rungs: what is tested is the command."""
+    monkeypatch.setattr(ladder, "RUNGS", tuple(rung for rung in RUNGS if rung.spec in SHORT))
+    monkeypatch.setattr(device, "current", lambda: None)
+    monkeypatch.setattr(device, "why_none", lambda: "there is none")
+    monkeypatch.setattr(recorded, "recorded_path", lambda: tmp_path / "nothing.json")
+
+
+def lines_of(box: Element) -> list[str]:
+    return [line.text.rstrip("\u200b") for line in box.all(cls="line")]
+
+
+# --- The page as a whole ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_needs_nothing_else(timed: Element, gathered: list[RungFacts]) -> None:
+    html = page(gathered, SIZE, GPU, played_run())
+    assert "://" not in html and "@import" not in html and len(html) < 4_000_000
+    for element in timed.all():
+        for name in ("src", "href", "xlink:href", "poster", "action"):
+            assert element.attributes.get(name, "#").startswith(("#", "data:,")), element.attributes
+    assert set(re.findall(r"url\((.*?)\)", html)) == {
+        "#hatch",
+        *(f"#{chart}-head" for chart in ("roofline-global", "roofline-sm")),
+    }
+
+
+def test_ids_are_unique_and_what_refers_to_one_finds_it(timed: Element, modelled: Element) -> None:
+    for root in (timed, modelled):
+        ids = [e.attributes["id"] for e in root.all() if "id" in e.attributes]
+        assert len(ids) == len(set(ids))
+        for e in root.all():
+            referred = [*e.attributes.get("aria-labelledby", "").split(), *e.attributes.get("href", "")[1:].split()]
+            assert e.name == "link" or set(referred) <= set(ids), e.attributes
+
+
+def test_every_picture_has_a_title_a_description_and_shapes(timed: Element) -> None:
+    drawn = [svg for svg in timed.all("svg") if "defs" not in svg.attributes["class"]]
+    assert len(drawn) > 5 * len(RUNGS)
+    for svg in drawn:
+        assert svg.attributes["role"] == "img" and svg.attributes["viewbox"]
+        title, description = svg.children[:2]
+        assert isinstance(title, Element) and isinstance(description, Element)
+        assert (
+            title.name == "title" and len(title.text) > 5 and description.name == "desc" and len(description.text) > 30
+        )
+        assert any(True for shape in svg.all() if shape.name in ("rect", "circle", "line"))
+
+
+def test_what_scrolls_can_be_reached_with_the_keyboard(timed: Element) -> None:
+    boxes = [*timed.all(cls="scroll"), *timed.all(cls="code")]
+    assert boxes
+    for box in boxes:
+        assert box.attributes["tabindex"] == "0" and box.attributes["role"] == "region"
+        assert box.attributes.get("aria-label") or box.attributes.get("aria-labelledby")
+    skips = [a.attributes["href"] for a in timed.all("a", "skip")]
+    assert skips == ["#main", f"#rung-{NAMES[0]}"]
+
+
+def test_headings_leave_out_no_level(timed: Element) -> None:
+    levels = [int(e.name[1]) for e in timed.all() if re.fullmatch("h[1-6]", e.name)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+# --- The table, the bars, the rooflines -------------------------------------------------------------------------------
+
+
+def test_the_table_has_every_rung_and_cublas(timed: Element, modelled: Element) -> None:
+    for root, extra in ((timed, ["cuBLAS"]), (modelled, [])):
+        table = next(root.all("table", "ladder"))
+        rows = [row for row in table.all("tr") if any(th.attributes.get("scope") == "row" for th in row.all("th"))]
+        assert [next(row.all("th")).text for row in rows] == [*NAMES, *extra]
+        for rung, row in zip(RUNGS, rows, strict=False):
+            assert rung.leaves in row.text and rung.fixes in row.text
+
+
+def test_bars_stand_beside_those_of_the_lesson(timed: Element, modelled: Element) -> None:
+    assert list(lesson.PERCENT_OF_CUBLAS.values()) == [1.3, 8.5, 12.8, 36.5, 68.7, 78.4, 93.7]
+    for root in (timed, modelled):
+        bars = next(t for t in root.all("table", "bars") if t.attributes["aria-labelledby"] == "cublas-title")
+        rows = {next(row.all("th")).text.split()[-1]: row.text for row in bars.all("tr") if next(row.all("td"), None)}
+        assert list(rows) == NAMES
+        for name, share in lesson.PERCENT_OF_CUBLAS.items():
+            assert f"{share:.1f}%" in rows[name]
+        assert ("not measured" in rows["warptile"]) is (root is modelled)
+        assert ("57.0%" in rows["warptile"]) is (root is timed)
+
+
+def test_a_rung_that_the_lesson_lacks_has_no_bar_of_its(gathered: list[RungFacts]) -> None:
+    other = dataclasses.replace(
+        gathered[-1], rung=dataclasses.replace(gathered[-1].rung, spec="regblock2d_64"), number=7
+    )
+    root = read(page([*gathered, other], SIZE, GPU))
+    bars = next(t for t in root.all("table", "bars") if t.attributes["aria-labelledby"] == "cublas-title")
+    assert "not in the lesson" in list(bars.all("tr"))[-1].text
+    assert root.by_id("rung-regblock2d_64")
+
+
+@pytest.mark.parametrize("name", ["roofline-global", "roofline-sm"])
+def test_every_rung_is_on_the_rooflines_with_an_arrow_to_the_next(timed: Element, modelled: Element, name: str) -> None:
+    for root, kind in ((timed, "measured"), (modelled, "modelled")):
+        chart = root.by_id(name)
+        assert [t.text for t in chart.all("text", "bubble-text")] == [str(i) for i in range(len(RUNGS))]
+        assert len(list(chart.all("line", "arrow"))) == len(RUNGS) - 1
+        assert len(list(chart.all("circle", kind))) == len(RUNGS)
+        assert len(list(chart.all("line", "cublas"))) == (root is timed)
+        description = next(chart.all("desc")).text
+        assert all(f"rung {i} {spec}: " in description for i, spec in enumerate(NAMES))
+
+
+def test_intensities_are_the_lesson_s(modelled: Element) -> None:
+    description = next(modelled.by_id("roofline-global").all("desc")).text
+    found = dict(re.findall(r"rung \d+ (\w+): ([\d.]+) flop/byte", description))
+    expected = {"naive": "0.25", "coalesced": "0.25", "smem": "8", "regblock1d": "16", "warptile": "32"}
+    assert expected.items() <= found.items()
+
+
+def test_a_run_of_another_size_is_not_drawn_on_the_rooflines(gathered: list[RungFacts]) -> None:
+    root = read(page(gathered, SIZE, GPU, played_run((1024, 1024, 1024))))
+    assert not list(root.by_id("roofline-global").all("circle", "measured"))
+    assert "another size than this page" in root.text and "1024x1024x1024" in root.text
+    assert "of what is expected" not in root.text
+
+
+def test_every_figure_says_what_it_is(timed: Element, modelled: Element) -> None:
+    for root in (timed, modelled):
+        for place in [*root.all("dl", "headline"), *root.all("table", "ladder")]:
+            for head in [*place.all("dt"), *place.all("th")]:
+                if head.text.split()[0] in ("time", "TFLOP/s", "expected", "bound", "warps"):
+                    assert len(list(head.all("span", "kind"))) == 1, head.text
+        for counts in root.all(cls="counts"):
+            for row in list(next(counts.all("tbody")).all("tr")):
+                assert next(row.all("span", "kind")).text in ("simulated", "modelled")
+    kinds = {span.text for span in timed.all("span", "kind")}
+    assert kinds == {"measured", "simulated", "modelled"}
+    assert "Nothing was measured for this page" in modelled.text
+
+
+# --- A rung -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(len(RUNGS)), ids=NAMES)
+def test_a_rung_shows_its_texts_whole(timed: Element, gathered: list[RungFacts], number: int) -> None:
+    name = NAMES[number]
+    section = timed.by_id(f"rung-{name}")
+    boxes = {box.attributes["aria-label"]: lines_of(box) for box in section.all("pre", "code")}
+    spec = gemmgen.load(ladder_path(name))
+    assert boxes[f"{name}: spec"] == spec.to_text().splitlines()
+    assert boxes[f"{name}: tile program"] == print_tile(build(spec, EXACT)).splitlines()
+    assert boxes[f"{name}: CUDA"] == gemmgen.emit(spec).splitlines()
+    assert (f"{name}: what changes in the CUDA" in boxes) is (number > 0)
+
+
+@pytest.mark.parametrize("number", range(1, len(RUNGS)), ids=NAMES[1:])
+def test_new_lines_are_marked_and_only_those(timed: Element, number: int) -> None:
+    """Without its marked lines, a kernel is part of the one before, line after line."""
+    name, before = NAMES[number], NAMES[number - 1]
+    box = next(b for b in timed.all("pre", "code") if b.attributes["aria-label"] == f"{name}: CUDA")
+    kept = [e.text.rstrip("\u200b") for e in box.all(cls="line") if e.name == "span"]
+    marked = [e for e in box.all(cls="line") if e.name == "ins"]
+    assert marked and not list(box.all("del"))
+    old = iter(same(line, before) for line in gemmgen.emit(gemmgen.load(ladder_path(before))).splitlines())
+    assert all(same(line, name) in old for line in kept)
+    changed = next(b for b in timed.all("pre", "code") if b.attributes["aria-label"].startswith(f"{name}: what"))
+    assert {e.text for e in changed.all("ins")} <= {e.text for e in marked} and list(changed.all("del"))
+
+
+def same(line: str, name: str) -> str:
+    """A line without the kernel's name; a toggle, as in ``use smem``, may be called the same."""
+    text = " ".join(line.split())
+    return text if "use " in text else text.replace(name, "KERNEL")
+
+
+@pytest.mark.parametrize("number", range(len(RUNGS)), ids=NAMES)
+def test_a_rung_names_its_bottleneck_and_what_comes_next(
+    timed: Element, gathered: list[RungFacts], number: int
+) -> None:
+    known = gathered[number]
+    section = timed.by_id(f"rung-{known.name}")
+    fixes, now, after = (card.text for card in section.all("div", "card"))
+    assert known.rung.fixes in fixes and known.rung.leaves in now
+    assert known.explanation is not None and known.explanation.paragraph in now
+    if number + 1 < len(RUNGS):
+        assert NAMES[number + 1] in after and RUNGS[number + 1].fixes in after
+    else:
+        assert "last rung" in after
+
+
+@pytest.mark.parametrize("number", range(len(RUNGS)), ids=NAMES)
+def test_a_rung_has_its_pictures(timed: Element, gathered: list[RungFacts], number: int) -> None:
+    name = NAMES[number]
+    section = timed.by_id(f"rung-{name}")
+    tiles = [svg.attributes["id"] for svg in section.all("svg", "tile")]
+    assert tiles == [f"{name}-{part}" for part in ("block", "warp", "thread")]
+    explanation = gathered[number].explanation
+    assert explanation is not None
+    rows = explanation.accesses()
+    assert len(list(section.all("svg", "lanes"))) == len(rows) == len(list(section.all("details", "access")))
+    opened = [d for d in section.all("details", "access") if "open" in d.attributes]
+    assert len(opened) == 1
+
+
+def test_conflicts_are_coloured_and_said(timed: Element) -> None:
+    names = ("regblock2d", "vectorized", "warptile")
+    found = {name: list(timed.by_id(f"rung-{name}").all("details", "access")) for name in names}
+    conflicts = {
+        name: {next(d.all("summary")).text: len(list(d.all("rect", "conflict"))) for d in found[name]} for name in names
+    }
+    by_name = {name: [text for text, marked in conflicts[name].items() if marked] for name in names}
+    assert by_name["regblock2d"] == [
+        "load of A’s tile, shared, 4 bytes a lane: 2-way conflict",
+        "load of B’s tile, shared, 4 bytes a lane: 4-way conflict",
+    ]
+    assert by_name["vectorized"][-1] == "load of B’s tile, shared, 16 bytes a lane: 2-way conflict"
+    assert by_name["warptile"] == ["store of A’s tile, shared, 4 bytes a lane: 4-way conflict"]
+
+
+def test_the_measured_time_stands_beside_the_expected(timed: Element, gathered: list[RungFacts]) -> None:
+    run_, explained = played_run(), gathered[2].explanation
+    assert explained is not None
+    ratio = run_.times[NAMES[2]].seconds / explained.bound.total_s
+    assert f"the measured time is {ratio:.2f} of what is expected" in timed.by_id(f"rung-{NAMES[2]}").text
+
+
+# --- Figures from elsewhere -------------------------------------------------------------------------------------------
+
+
+def test_recorded_runs_are_found_by_size(tmp_path: Path) -> None:
+    file = tmp_path / "ladder.json"
+    assert recorded.recorded(SIZE, file) is None
+    row = {"kernel": "naive", "median_s": 0.5, "gflops": 500.0, "percent_of_cublas": None}
+    one, two = ({"size": [n] * 3, "gpu": "NVIDIA Play", "baseline": None, "rungs": [row]} for n in (64, 4096))
+    file.write_text(json.dumps([one, two]))
+    found, other = recorded.recorded(SIZE, file), recorded.recorded((7, 7, 7), file)
+    assert found is not None and other is not None
+    assert found.size == SIZE and other.size == (64, 64, 64) and found.cublas is None
+    assert found.times["naive"] == recorded.Time(0.5, 0.5, None)
+    file.write_text(json.dumps(two))
+    assert recorded.recorded(SIZE, file) == found
+    for bad in ("{", "[1]", '{"size": [1]}', "[[]]"):
+        file.write_text(bad)
+        with pytest.raises(GemmgenError, match=r"ladder\.json: not a run recorded"):
+            recorded.recorded(SIZE, file)
+
+
+def test_what_is_recorded_here_can_be_read() -> None:
+    found = recorded.recorded(SIZE)
+    assert found is None or set(found.times) & set(NAMES)
+
+
+def test_the_gpu_that_is_modelled() -> None:
+    names = {"NVIDIA H200": "h200", "NVIDIA GeForce RTX 4090": "rtx4090", "NVIDIA H100 80GB HBM3": "h100"}
+    assert {text: modelled_gpu(text).name for text in names} == names
+    assert modelled_gpu("Another").name == modelled_gpu(None).name == "h200"
+
+
+def test_colours_can_be_told_apart() -> None:
+    """Text against its ground, 4.5 to 1 at least, in the light and in the dark (WCAG 2.2, level AA)."""
+    light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text(encoding="utf-8"), re.DOTALL)
+    pairs = [
+        *((ink, ground) for ink in ("ink", "soft", "link") for ground in ("bg", "panel", "code")),
+        *((kind, f"{kind}-bg") for kind in ("measured", "simulated", "modelled")),
+        *((f"tok-{kind}", ground) for kind in "ktcnpf" for ground in ("code", "add", "del")),
+        *(("ink", ground) for ground in ("add", "del", "w0", "w1", "w2", "w3", "w4", "w5")),
+        ("good-ink", "good"), ("bad-text", "bg"), ("bad-ink", "bad"), ("add-ink", "add"), ("del-ink", "del"),
+        ("bg", "mine"), ("bg", "accent"),
+    ]  # fmt: skip
+    for theme in (light, dark):
+        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
+        poor = {(a, b): round(contrast(colours[a], colours[b]), 2) for a, b in pairs}
+        assert not {pair: ratio for pair, ratio in poor.items() if ratio < 4.5}
+
+
+def contrast(a: str, b: str) -> float:
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+# --- The command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_page_with_no_gpu(
+    no_gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "new" / "ladder.html"
+    assert run(["ladder", "--report", str(file), "--size", "1000x777x333"]) == 0
+    out, err = capsys.readouterr()
+    assert f"wrote {file}" in err and "exact counts" in out and all(name in out for name in SHORT)
+    root = read(file.read_text(encoding="utf-8"))
+    assert "1000×777×333" in root.text and "guarded" in root.by_id("rung-vectorized").text
+
+
+def test_the_command_fails_where_a_rung_is_wrong(
+    no_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = facts.checked
+
+    def wrong(spec: gemmgen.Spec) -> facts.Check:
+        return dataclasses.replace(real(spec), right=spec.name != "smem")
+
+    monkeypatch.setattr(facts, "checked", wrong)
+    file = tmp_path / "ladder.html"
+    assert run(["ladder", "--report", str(file), "--size", "128"]) == 1
+    assert "wrong results: smem" in capsys.readouterr().err
+    assert "wrong result" in next(read(file.read_text(encoding="utf-8")).by_id("rung-smem").all("p", "warn")).text
+
+
+def test_a_kernel_that_cannot_be_counted_is_still_drawn(
+    no_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gemmgen import explaining
+
+    real = explaining.explain
+
+    def unknown(spec: gemmgen.Spec, *size: int, **options: object) -> object:
+        if spec.name == "vectorized":
+            raise GemmgenError("what this instruction moves is not counted")
+        return real(spec, *size, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(explaining, "explain", unknown)
+    file = tmp_path / "ladder.html"
+    assert run(["ladder", "--report", str(file), "--size", "256"]) == 0
+    root = read(file.read_text(encoding="utf-8"))
+    section = root.by_id("rung-vectorized")
+    assert "Not counted: what this instruction moves is not counted" in section.text
+    assert len(list(section.all("svg", "tile"))) == 3
+    assert len(list(root.by_id("roofline-global").all("text", "bubble-text"))) == len(SHORT) - 1
+
+
+@pytest.mark.parametrize("size", ["0x64x64", "64x64x0", "1"])
+def test_g07_a_report_of_an_empty_product_divides_by_nothing(no_gpu: None, tmp_path: Path, size: str) -> None:
+    file = tmp_path / "ladder.html"
+    assert run(["ladder", "--report", str(file), "--size", size]) == 0
+    assert [s.attributes["id"] for s in read(file.read_text(encoding="utf-8")).all("section", "rung")] == [
+        f"rung-{name}" for name in SHORT
+    ]
+
+
+def test_missing_packages_are_named_before_anything_is_done(
+    no_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gemmgen.report import page as package
+
+    monkeypatch.setattr(package, "find_spec", lambda name: None)
+    assert run(["ladder", "--report", str(tmp_path / "ladder.html")]) == 1
+    assert "pip install 'gemmgen[report]'" in capsys.readouterr().err
+    assert not (tmp_path / "ladder.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_an_error(
+    no_gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ladder", "--report", str(tmp_path), "--size", "64"]) == 1
+    assert str(tmp_path) in capsys.readouterr().err

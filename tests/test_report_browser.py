@@ -1,0 +1,113 @@
+"""The report in a headless Chromium: no error in its console, at every width, in the dark, by keyboard, on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, browser, chromium
+
+from gemmgen.report.ladder import RUNGS
+from gemmgen.report.page import modelled_gpu, page
+from gemmgen.report.page.facts import facts_of
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine (Debian's package: chromium)")
+
+SHORT = ("naive", "regblock2d", "vectorized", "warptile")
+OVERFLOWING = """
+[...document.querySelectorAll("body *")].filter((e) =>
+  e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 &&
+  !e.parentElement.closest(".scroll, .code, nav, svg") && !e.matches(".skip, .defs"))
+  .map((e) => e.outerHTML.slice(0, 90))
+"""
+TINY = """
+[...document.querySelectorAll("svg:not(.defs)")].filter((e) => e.checkVisibility())
+  .map((e) => [e.id, e.getBoundingClientRect()]).filter(([, r]) => r.width < 90 || r.height < 20).map(([id]) => id)
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    gpu = modelled_gpu(None)
+    rungs = [rung for rung in RUNGS if rung.spec in SHORT]
+    html = page([facts_of(i, rung, (4096,) * 3, gpu) for i, rung in enumerate(rungs)], (4096, 4096, 4096), gpu)
+    path = tmp_path_factory.mktemp("report") / "ladder.html"
+    path.write_text(html, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Browser]:
+    with browser() as b:
+        yield b
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_opens_without_an_error_and_fits(tab: Browser, file: Path, width: int, dark: bool) -> None:
+    tab.open(file, width, dark)
+    assert tab.problems == []
+    assert tab.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert tab.run(OVERFLOWING) == []
+    assert tab.run("document.querySelectorAll('section.rung').length") == len(SHORT)
+    assert tab.run("document.querySelectorAll('svg:not(.defs)').length") > 5 * len(SHORT)
+    assert tab.run(TINY) == []
+
+
+def test_the_check_of_overflow_sees_one(tab: Browser, file: Path) -> None:
+    tab.open(file, 390)
+    tab.run("document.querySelector('h1').style.width = '500px'")
+    assert tab.run(OVERFLOWING)
+
+
+def test_the_dark_is_dark(tab: Browser, file: Path) -> None:
+    ground = r"getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number)"
+    ink = r"getComputedStyle(document.querySelector('svg .label')).fill.match(/\d+/g).map(Number)"
+    for dark in (False, True):
+        tab.open(file, 1280, dark)
+        assert (max(tab.run(ground)) < 60) is dark
+        assert (min(tab.run(ink)) > 120) is dark
+
+
+def test_the_keyboard_reaches_everything(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280)
+    tab.press("Tab", 9)
+    first = "document.activeElement.className + ' ' + (document.activeElement.getBoundingClientRect().left >= 0)"
+    assert tab.run(first) == "skip true", "the way past the navigation is the first stop, and is seen there"
+    outlined = "getComputedStyle(document.activeElement).outlineStyle"
+    seen = set()
+    for _ in range(40):
+        seen.add(tab.run("document.activeElement.tagName + '.' + document.activeElement.className"))
+        assert tab.run(outlined) == "solid"
+        tab.press("Tab", 9)
+    assert {"A.skip", "A.", "DIV.scroll", "PRE.code"} <= seen
+    tab.run("document.querySelector('details:not([open]) > summary').focus()")
+    assert tab.run("document.activeElement.parentElement.open") is False
+    tab.press("Enter", 13)
+    tab.run("new Promise((done) => setTimeout(done, 50))")
+    if not tab.run("document.activeElement.parentElement.open"):
+        tab.press(" ", 32)
+    assert tab.run("document.activeElement.parentElement.open") is True
+
+
+def test_a_link_to_a_line_of_a_closed_kernel_opens_it(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280)
+    line = "document.querySelector('[id^=warptile-cuda-]')"
+    assert tab.run(f"{line}.checkVisibility()") is False
+    tab.run("document.querySelector('#rung-warptile table.accesses a[href*=cuda]').click()")
+    tab.run("new Promise((done) => setTimeout(done, 100))")
+    assert tab.run(f"{line}.checkVisibility()") is True
+
+
+def test_printed_it_shows_what_was_closed(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280, media="print")
+    closed = "document.querySelectorAll('details.access:not([open])').length"
+    before = tab.run(closed)
+    tab.run("dispatchEvent(new Event('beforeprint'))")
+    assert before > 0 and tab.run(closed) == 0
+    assert tab.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert tab.run("getComputedStyle(document.querySelector('.code')).maxHeight") == "none"
+    tab.run("dispatchEvent(new Event('afterprint'))")
+    assert tab.run(closed) == before
+    assert tab.pdf().startswith(b"%PDF")
