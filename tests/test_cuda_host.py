@@ -19,7 +19,7 @@ from strategies import specs
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.facts import substitute, variables
-from gemmgen.ir.nodes import Call, KernelIR, walk
+from gemmgen.ir.nodes import KernelIR
 from gemmgen.launch import VARIANTS
 from gemmgen.lower import lower
 from gemmgen.sim.run import GlobalArray, run_kernel
@@ -98,7 +98,7 @@ def run(module: HostModule, name: str, variant: str, p: Problem, *, reverse: boo
     """Runs the text and checks the result."""
     ir = kernel(name, variant)
     m, n = p.c.shape
-    module.run(f"{name}_{variant}", grid(ir, m, n, p.k), ir.threads, p.arguments(), reverse=reverse)
+    module.run(f"{name}_{variant}", grid(ir, m, n, p.k), ir.threads, p.arguments(ir.tensor_maps), reverse=reverse)
     p.check()
 
 
@@ -106,7 +106,7 @@ def simulated(name: str, variant: str, p: Problem) -> F32:
     """What the simulator makes of the same problem, C as it was before, with no fault."""
     ir = kernel(name, variant)
     m, n = p.c.shape
-    scalars = {param.name: value for param, value in zip(ir.params, p.arguments(), strict=True)}
+    scalars = {param.name: value for param, value in zip(ir.params, p.arguments(), strict=False)}
     arrays = {x: GlobalArray(y.buffer.copy(), y.offset) for x, y in (("A", p.a), ("B", p.b), ("C", p.c))}
     for x in arrays:
         del scalars[x]
@@ -131,9 +131,6 @@ def test_exact(module: HostModule, name: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", EXACT)
 def test_the_text_computes_bit_by_bit_what_the_simulator_does(module: HostModule, name: str, variant: str) -> None:
-    unknown = {s.row.name for s in walk(kernel(name, variant).body) if isinstance(s, Call) and s.row.meaning is None}
-    if unknown:
-        pytest.skip(f"the simulator has no meaning for {', '.join(sorted(unknown))}")
     bm, bn, bk = tile(name)
     order = kernel(name, variant).spec.A.order
     m, n, k = (bm, bn, 2 * max(bk, 4)) if variant == "exact" else (bm + 4, bn + 4, bk + 4)
@@ -200,7 +197,7 @@ def test_g28_offsets_past_2_to_the_31_elements(module: HostModule, name: str) ->
         b.view[...] = [[5, 6], [7, 8]]
         p = Problem(a, b, c, np.zeros((2, 2), dtype=np.float32), 1.0, 0.0, 2)
         ir = kernel(name, "guarded_unaligned")
-        module.run(f"{name}_guarded_unaligned", grid(ir, 2, 2, 2), ir.threads, p.arguments())
+        module.run(f"{name}_guarded_unaligned", grid(ir, 2, 2, 2), ir.threads, p.arguments(ir.tensor_maps))
         assert c.view.tolist() == [[19, 22], [43, 50]]
 
 
@@ -217,5 +214,5 @@ def test_random_specs(chosen: list[Spec], seed: int) -> None:
             m, n, k = (max(1, rng.choice([1, tile - 1, tile + 1, 17])) for tile in (bm, bn, bk))
             orders = (ir.spec.A.order, ir.spec.B.order, ir.spec.C.order)
             p = problem(m, n, k, alpha=1.5, beta=0.5, pad=rng.randrange(5), offset=1, order=orders, seed=seed)
-            module.run(name, grid(ir, m, n, k), ir.threads, p.arguments(), reverse=rng.random() < 0.5)
+            module.run(name, grid(ir, m, n, k), ir.threads, p.arguments(ir.tensor_maps), reverse=rng.random() < 0.5)
             p.check()

@@ -48,7 +48,7 @@ inline size_t min(size_t a, size_t b) { return a < b ? a : b; }
 namespace host {
 
 constexpr size_t STACK = 64 * 1024;
-enum class State { ready, waiting, done };
+enum class State { ready, polling, waiting, done };
 
 // A copy that has been started: it lands when its group is waited for, and not before. No source: zeros.
 struct Copy { float* dst; const float* src; size_t bytes; };
@@ -56,7 +56,7 @@ struct Copy { float* dst; const float* src; size_t bytes; };
 struct Fiber {
     ucontext_t context;
     State state;
-    int line;  // of the barrier it waits at
+    int line;  // of the barrier it waits at, or polls
     std::vector<Copy> started;
     std::deque<std::vector<Copy>> groups;
 };
@@ -68,6 +68,7 @@ static int current;
 static void (*entry)(void** arguments);
 static void** arguments;
 static char fault[256];
+static unsigned long long progress;  // grows with everything that a poll could wait for
 
 // Gives up the kernel with a message. Does not return.
 [[noreturn]] inline void stop(const char* what, int line)
@@ -77,16 +78,26 @@ static char fault[256];
     __builtin_unreachable();
 }
 
-inline void barrier(int line)
+inline void leave(State state, int line)
 {
-    fibers[current].state = State::waiting;
+    fibers[current].state = state;
     fibers[current].line = line;
     swapcontext(&fibers[current].context, &scheduler);
 }
 
+inline void barrier(int line)
+{
+    ++progress;
+    leave(State::waiting, line);
+}
+
+// Lets other threads run, to look again later at what is waited for.
+inline void poll(int line) { leave(State::polling, line); }
+
 inline void fiber_main()
 {
     entry(arguments);
+    ++progress;
     fibers[current].state = State::done;
     setcontext(&scheduler);
 }
@@ -158,12 +169,28 @@ inline bool finished(int threads)
     return waiting == 0;
 }
 
+// Whether some threads polled; they are to look again. A fault where nothing has happened since they last did.
+inline bool polled(unsigned long long before)
+{
+    bool some = false;
+    for (Fiber& fiber : fibers) {
+        if (fiber.state != State::polling) continue;
+        if (!some && progress == before) snprintf(fault, sizeof fault, "line %d: nothing ends this wait", fiber.line);
+        some = true;
+        fiber.state = State::ready;
+    }
+    return some;
+}
+
 inline void run_block(int threads, bool reverse)
 {
     for (int t = 0; t < threads; ++t) start(t);
-    while (turn(threads, reverse) && !finished(threads)) {
+    for (unsigned long long before = progress; turn(threads, reverse); before = progress) {
+        if (polled(before) ? fault[0] != 0 : finished(threads)) return;
     }
 }
+
+inline void forget_barriers(const char* begin, const char* end);
 
 // Runs a whole grid. 0, or 1 with the fault in `message`.
 inline int launch(void (*kernel)(void**), const unsigned int* grid, int threads, void** given, bool reverse,
@@ -180,6 +207,7 @@ inline int launch(void (*kernel)(void**), const unsigned int* grid, int threads,
         for (unsigned int y = 0; y < grid[1]; ++y)
             for (unsigned int x = 0; x < grid[0]; ++x) {
                 blockIdx = {x, y, z};
+                forget_barriers(shared_begin, shared_end);
                 if (shared_begin) memset(shared_begin, 0xff, shared_end - shared_begin);  // every float a NaN
                 run_block(threads, reverse);
                 if (fault[0]) {
@@ -205,6 +233,21 @@ inline void call(void (*kernel)(P...), void** values)
 
 }  // namespace host
 
+#include "tma_stub.h"
+
+inline void host::forget_barriers(const char* begin, const char* end)
+{
+    barriers.clear();
+    shared_first = begin;
+    shared_last = end;
+}
+
+// What a call is turned into that a test leaves out.
+template <class... P>
+inline void left_out(const P&...)
+{
+}
+
 // Helpers that are PTX in the text.
 inline float load_shared_float(const float* array, int bytes) { return array[bytes / 4]; }
 inline float2 load_shared_float2(const float* array, int bytes)
@@ -226,10 +269,9 @@ inline void cp_async4_or_zero(float* dst, const float* src, bool some) { cp_asyn
 inline void cp_async8_or_zero(float* dst, const float* src, bool some) { cp_async8(dst, some ? src : nullptr); }
 inline void cp_async16_or_zero(float* dst, const float* src, bool some) { cp_async16(dst, some ? src : nullptr); }
 inline void cp_async_commit() { host::commit_copies(); }
-inline void cp_async_wait0() { host::wait_for_copies(0); }
-inline void cp_async_wait1() { host::wait_for_copies(1); }
-inline void cp_async_wait2() { host::wait_for_copies(2); }
-inline void cp_async_wait3() { host::wait_for_copies(3); }
+#define CP_ASYNC_WAIT(pending) inline void cp_async_wait##pending() { host::wait_for_copies(pending); }
+CP_ASYNC_WAIT(0) CP_ASYNC_WAIT(1) CP_ASYNC_WAIT(2) CP_ASYNC_WAIT(3)
+CP_ASYNC_WAIT(4) CP_ASYNC_WAIT(5) CP_ASYNC_WAIT(6) CP_ASYNC_WAIT(7)
 
 // The run-time part of the checks that the compiler inserts: report and give up the kernel, not the process.
 struct SourceLocation { const char* file; uint32_t line, column; };

@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 
 STUB = Path(__file__).with_name("cuda_stub.h")
+STUBS = (STUB, Path(__file__).with_name("tma_stub.h"))
+MAP = "__grid_constant__ TensorMap"
+MAP_BYTES = 128
 # Multiply-adds stay two roundings, so that results are those of NumPy bit for bit.
 FLAGS = [
     *("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
@@ -56,7 +59,8 @@ class HostModule:
     def run(
         self, name: str, grid: Sequence[int], threads: int, args: Sequence[Any], *, reverse: bool = False
     ) -> None:
-        """Runs a kernel; arrays (float32, or addresses) are changed in place. Raises HostFault.
+        """Runs a kernel; arrays (float32, or addresses) are changed in place; tensor maps are 7 numbers each, as
+        tma_stub.h has them. Raises HostFault.
 
         ``reverse``: the threads of a block take turns from the last to the first.
         """
@@ -72,6 +76,12 @@ class HostModule:
 
 
 def _argument(kind: str, value: Any) -> Any:
+    if kind == MAP:
+        room = ctypes.create_string_buffer(2 * MAP_BYTES)
+        at = -ctypes.addressof(room) % MAP_BYTES
+        made = (ctypes.c_uint64 * (MAP_BYTES // 8)).from_buffer(room, at)
+        made[: len(value)] = value
+        return made
     if not kind.endswith("*"):
         return CTYPES[kind](value)
     if isinstance(value, np.ndarray):
@@ -89,7 +99,7 @@ def build(texts: Sequence[tuple[str, str]], folder: Path | None = None) -> HostM
         piece, kinds = _unit(at, name, text)
         source += piece
         entries[name] = (f"run_{at}", kinds)
-    key = hashlib.sha256("\0".join([source, STUB.read_text(), *FLAGS]).encode()).hexdigest()[:32]
+    key = hashlib.sha256("\0".join([source, *(x.read_text() for x in STUBS), *FLAGS]).encode()).hexdigest()[:32]
     library = folder / f"{key}.so"
     if not library.exists():
         _compile(source, library)
@@ -106,7 +116,7 @@ def _unit(at: int, name: str, text: str) -> tuple[str, tuple[str, ...]]:
     body = body.replace("extern __shared__", "extern __dynamic_shared__")
     body = HELPER.sub(_without_ptx, body)
     section = f"shared_{at}"
-    storage = f'alignas(16) __attribute__((section("{section}"))) float dynamicShared[57 * 1024];' if dynamic else ""
+    storage = f'alignas(1024) __attribute__((section("{section}"))) float dynamicShared[57 * 1024];' if dynamic else ""
     return (
         f"""
 #undef HOST_SECTION

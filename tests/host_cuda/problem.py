@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gemmgen.ir.nodes import TensorMap
 
 F32 = NDArray[np.float32]
 CANARY = np.float32(-12345.5)
@@ -31,6 +34,11 @@ class Matrix:
     def view(self) -> F32:
         strides = (4 * self.pitch, 4) if self.order == "row" else (4, 4 * self.pitch)
         return np.lib.stride_tricks.as_strided(self.buffer[self.offset :], self.shape, strides)
+
+    def mapped(self, x: TensorMap) -> tuple[int, ...]:
+        """What a tensor map says of the matrix: tma_stub.h's Map."""
+        along, across = self.shape[::-1] if self.order == "row" else self.shape
+        return self.address, along, across, 4 * self.pitch, *x.box, x.swizzle
 
     def outside(self) -> F32:
         """What lies around and between the rows."""
@@ -80,11 +88,13 @@ class Problem:
     beta: float
     k: int
 
-    def arguments(self) -> list[object]:
-        """Kernel arguments, as a launch passes them: with alpha 0 there is nothing to add up."""
+    def arguments(self, maps: Sequence[TensorMap] = ()) -> list[object]:
+        """Kernel arguments, as a launch passes them: with alpha 0 there is nothing to add up. Tensor maps come last, as
+        the harness takes them."""
         (m, n), k = self.c.shape, self.k if self.alpha else 0
         a, b, c = self.a, self.b, self.c
-        return [m, n, k, self.alpha, a.address, a.pitch, b.address, b.pitch, self.beta, c.address, c.pitch]
+        plain = [m, n, k, self.alpha, a.address, a.pitch, b.address, b.pitch, self.beta, c.address, c.pitch]
+        return [*plain, *({"A": a, "B": b}[x.operand].mapped(x) for x in maps)]
 
     def check(self) -> None:
         """Compares with float64 within the bound that rounding allows, and looks for stray writes."""

@@ -1,0 +1,143 @@
+"""Pipelines on the simulator: right at every number of K tiles, and every barrier, wait, commit and fence needed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from pipelinehelp import PIPELINES, Floats, depths, kernel, run_ordered, spec_of
+from simhelp import close, operands
+
+from gemmgen.cuda.emit import emit_cuda
+from gemmgen.diagnostics import SpecError
+from gemmgen.ir.nodes import Call, KernelIR, Sync, walk
+from gemmgen.lower import lower
+from gemmgen.spec.parse import parse
+from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_results_are_right_at_every_number_of_tiles(name: str, variant: str) -> None:
+    spec = spec_of(name)
+    bm, bn, bk = spec.block
+    unit = {"exact": bk, "guarded": 4, "guarded_unaligned": 1}[variant]
+    m, n = {"exact": (2 * bm, bn), "guarded": (bm + 4, bn + 4), "guarded_unaligned": (bm + 3, bn + 1)}[variant]
+    for k in depths(spec, unit):
+        a, b, c = operands(m, n, k, seed=k)
+        before = c.copy()
+        result = run_ordered(kernel(name, variant), a, b, c, 1.5, -0.5)
+        assert not result.faults, (k, result.faults)
+        assert close(c, a, b, before, 1.5, -0.5), k
+
+
+def in_order(a: Floats, b: Floats, fused: bool) -> Floats:
+    """float32 sums over k, in order; each product rounded unless ``fused``."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        x, y = a[:, k : k + 1], b[k : k + 1]
+        total = (total + x.astype(np.float64) * y).astype(np.float32) if fused else total + x * y
+    return total
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_order_of_sums_is_that_of_k_however_tiles_are_brought(name: str) -> None:
+    """Small whole numbers over 8, so that the sums of doubles above are those of one rounding."""
+    spec = spec_of(name)
+    bm, bn, bk = spec.block
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-99, 99, shape).astype(np.float32) / 8 for shape in ((bm, 4 * bk), (4 * bk, bn)))
+    a[:, ::3] *= np.float32(1e7)
+    found = []
+    for variant in (EXACT, GUARDED, GUARDED_UNALIGNED):
+        c = np.zeros((bm, bn), np.float32)
+        assert not run_ordered(kernel(name, variant), a, b, c).faults
+        found.append(c)
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+    assert np.array_equal(found[0], in_order(a, b, fused=spec.has("separators")))
+
+
+# --- Each synchronisation removed -------------------------------------------------------------------------------------
+
+
+def removable(ir: KernelIR) -> list[Sync | Call]:
+    return [*ir.syncs(), *ir.waits()]
+
+
+@pytest.mark.parametrize("variant", [GUARDED, GUARDED_UNALIGNED], ids=lambda v: v.label)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_pipeline_without_one_of_its_synchronisations_is_caught(name: str, variant: Variant) -> None:
+    ir = kernel(name, variant)
+    bm, bn, bk = ir.spec.block
+    a, b, c = operands(bm, bn, (3 * ir.spec.stages + 1) * bk)
+    assert not run_ordered(ir, a, b, c.copy()).faults
+    for sync in removable(ir):
+        faults = run_ordered(ir.without(sync), a, b, c.copy()).faults
+        kinds = {f.kind for f in faults}
+        assert kinds & expected(sync), (sync, faults)
+        assert all(f.line is not None for f in faults if f.buffer in ("As", "Bs"))
+
+
+def expected(sync: Sync | Call) -> set[str]:
+    """Kinds of fault of which one must show."""
+    if isinstance(sync, Sync):
+        return {"race"}
+    (effect,) = sync.row.effects
+    return {
+        "commit": {"async"}, "wait": {"async"}, "acquire": {"async"}, "fence": {"async"},
+        "arrive": {"deadlock"}, "init": {"uninitialized"},
+    }[effect]  # fmt: skip
+
+
+def test_every_kind_of_synchronisation_stands_in_some_pipeline() -> None:
+    found = {e for name in PIPELINES for v in VARIANTS for s in kernel(name, v).waits() for e in s.row.effects}
+    assert found == {"commit", "wait", "acquire", "fence", "arrive", "init"}
+
+
+def test_one_of_two_equal_waits_is_left_out_alone() -> None:
+    ir = kernel("pipeline_groups_spread_prefetch")
+    count = len(ir.waits())
+    assert [len(ir.without(w).waits()) for w in ir.waits()] == [count - 1] * count
+    assert len({str(ir.without(w)) for w in ir.waits()}) == count
+
+
+# --- Cases ------------------------------------------------------------------------------------------------------------
+
+G23 = "kernel tails\ntile block 32x32x32\ntile thread 4x4\nuse coalescing, smem, {}\nstages {}\n"
+
+
+@pytest.mark.parametrize("toggles", ["transposeA, float4, cpasync", "float4, cpasync, prefetch", "float4, tma"])
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("k", [33, 64, 65, 97])
+def test_g23_k_tails_are_neither_dropped_nor_copied_too_narrowly(toggles: str, stages: int, k: int) -> None:
+    ir = lower(parse(G23.format(toggles, stages)), GUARDED_UNALIGNED if k % 4 else GUARDED)
+    a, b, c = np.ones((32, k), np.float32), np.ones((k, 32), np.float32), np.full((32, 32), np.nan, np.float32)
+    assert not run_ordered(ir, a, b, c).faults
+    assert (c == k).all()
+    widths = re.findall(r"cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+)", emit_cuda(ir))
+    assert set(widths) <= {"4", "8", "16"}
+    assert bool(widths) == any(isinstance(s, Call) and s.row.name.startswith("cp_async") for s in walk(ir.body))
+
+
+@pytest.mark.parametrize(("toggle", "least"), [("cpasync", "8.0"), ("tma", "9.0")])
+def test_g23_an_architecture_without_the_instruction_is_refused(toggle: str, least: str) -> None:
+    text = G23.format(f"float4, {toggle}", 2)
+    assert parse(f"{text}arch sm_90\n").arch == "sm_90"
+    with pytest.raises(SpecError, match=f"{toggle} needs compute capability {least}, and sm_75 is below it") as error:
+        parse(f"{text}arch sm_75\n")
+    assert error.value.line == 6
+
+
+@pytest.mark.parametrize(("pad", "width"), [(0, 4), (4, 4), (2, 2), (1, 1)])
+def test_g19_a_pad_that_breaks_alignment_narrows_the_access(pad: int, width: int) -> None:
+    """A pitch of 130 elements is 520 bytes: rows with odd k are not aligned to 16."""
+    toggles = "tile block 128x128x8\ntile thread 8x8\nuse coalescing, smem, transposeA, float4"
+    ir = lower(parse(f"kernel padded\n{toggles}\npad_a {pad}\n"), EXACT)
+    a, b, c = operands(128, 128, 16)
+    result = run_ordered(ir, a, b, c)
+    assert not result.faults
+    assert close(c, a, b, np.zeros_like(c))
+    rows = result.counters["accesses"]
+    fragments = [x for x in rows if (x["operand"], x["op"], x["space"]) == ("A", "load", "shared")]
+    assert {x["width"] for x in fragments} == {width}

@@ -1,0 +1,116 @@
+"""The text of pipelines, built by the host's C++ compiler and run where copies land as late as they may."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from host_cuda.harness import HostFault, HostModule, build, missing
+from host_cuda.problem import F32, Problem, problem
+from pipelinehelp import PIPELINES, depths, kernel, spec_of
+from simhelp import grid_of
+
+from gemmgen.cuda.emit import emit_cuda
+from gemmgen.launch import VARIANTS
+from gemmgen.sim.run import GlobalArray, run_kernel
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
+    texts = [(f"{name}_{variant}", emit_cuda(kernel(name, variant))) for name in PIPELINES for variant in VARIANTS]
+    return build(texts, tmp_path_factory.mktemp("host"))
+
+
+def run(module: HostModule, name: str, variant: str, p: Problem, *, reverse: bool = False, text: str = "") -> None:
+    ir = kernel(name, variant)
+    m, n = p.c.shape
+    grid = grid_of(ir, {"M": m, "N": n, "K": p.k})
+    module.run(text or f"{name}_{variant}", grid, ir.threads, p.arguments(ir.tensor_maps), reverse=reverse)
+
+
+def simulated(name: str, variant: str, p: Problem) -> F32:
+    """What the simulator makes of the same problem, with no fault."""
+    ir = kernel(name, variant)
+    m, n = p.c.shape
+    scalars = dict(zip((x.name for x in ir.params), p.arguments(), strict=False))
+    arrays = {x: GlobalArray(y.buffer.copy(), y.offset) for x, y in (("A", p.a), ("B", p.b), ("C", p.c))}
+    for x in arrays:
+        del scalars[x]
+    result = run_kernel(ir, grid_of(ir, {"M": m, "N": n, "K": p.k}), scalars, arrays)  # type: ignore[arg-type]
+    assert not result.faults
+    return replace(p.c, buffer=arrays["C"].data).view
+
+
+def of_size(name: str, variant: str, m: int, n: int, k: int, seed: int) -> Problem:
+    spec = spec_of(name)
+    orders = (spec.A.order, spec.B.order, spec.C.order)
+    pad, offset = (3, 1) if variant == "guarded_unaligned" else (4, 0)
+    beta = (0.0, 0.75)[seed % 2]
+    return problem(m, n, k, alpha=1.25, beta=beta, pad=pad, offset=offset, seed=seed, order=orders)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_text_is_right_bit_by_bit_at_every_number_of_tiles(module: HostModule, name: str, variant: str) -> None:
+    bm, bn, bk = spec_of(name).block
+    unit = {"exact": bk, "guarded": 4, "guarded_unaligned": 1}[variant]
+    m, n = {"exact": (2 * bm, bn), "guarded": (bm + 4, bn + 4), "guarded_unaligned": (bm + 3, bn + 1)}[variant]
+    for seed, k in enumerate(depths(spec_of(name), unit)):
+        p = of_size(name, variant, m, n, k, seed)
+        expected = simulated(name, variant, p)
+        run(module, name, variant, p, reverse=seed % 3 == 1)
+        p.check()
+        assert np.array_equal(p.c.view.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32)), k
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None:
+    p = of_size(name, "guarded", 12, 8, 20, 1)
+    p.alpha = 0.0
+    p.a.buffer[...] = p.b.buffer[...] = np.nan
+    run(module, name, "guarded", p)
+    p.check()
+
+
+# --- Texts with one thing wrong ---------------------------------------------------------------------------------------
+
+CALLS = ("cp_async_commit", r"cp_async_wait\d", "mbarrier_init", "mbarrier_fence", "mbarrier_expect", "mbarrier_wait")
+BROKEN = ("pipeline_groups_3_prefetch", "pipeline_groups_spread", "pipeline_tma_2_prefetch", "pipeline_tma_swizzle_128")
+
+
+def mutants(text: str) -> dict[str, str]:
+    """The text without each call, one at a time, and with the parity of each wait turned round."""
+    start = text.index('extern "C"')
+    found: dict[str, str] = {}
+    for call in CALLS:
+        for at, m in enumerate(re.finditer(rf"\b{call}(?=\()", text)):
+            if m.start() > start:
+                found[f"without {m.group()} {at}"] = text[: m.start()] + "left_out" + text[m.end() :]
+    for at, m in enumerate(re.finditer(r"\bmbarrier_wait\(([^;]*), ([^;]*)\);", text)):
+        if m.start() > start:
+            turned = f"mbarrier_wait({m.group(1)}, 1 - ({m.group(2)}));"
+            found[f"parity of wait {at}"] = text[: m.start()] + turned + text[m.end() :]
+    return found
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
+    texts = [(f"{x} {what}", text) for x in BROKEN for what, text in mutants(emit_cuda(kernel(x, "exact"))).items()]
+    return build(texts, tmp_path_factory.mktemp("mutants"))
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_text_without_one_of_its_waits_is_caught(broken: HostModule, name: str) -> None:
+    bm, bn, bk = spec_of(name).block
+    found = mutants(emit_cuda(kernel(name, "exact")))
+    assert len(found) >= 3
+    for what in found:
+        p = of_size(name, "exact", bm, bn, 9 * bk, 0)
+        with pytest.raises((HostFault, AssertionError)):
+            run(broken, name, "exact", p, text=f"{name} {what}")
+            p.check()
+            pytest.fail(f"{what} was not caught", pytrace=False)
