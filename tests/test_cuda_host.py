@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from host_cuda.harness import HostModule, build, missing
 from host_cuda.problem import F32, Matrix, Problem, Reserved, problem
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import specs
 
@@ -201,18 +201,25 @@ def test_g28_offsets_past_2_to_the_31_elements(module: HostModule, name: str) ->
         assert c.view.tolist() == [[19, 22], [43, 50]]
 
 
-@settings(max_examples=3)
-@given(st.lists(specs(max_sums=32), min_size=8, max_size=8), st.integers(0, 2**32 - 1))
+ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(lambda way: specs(max_sums=32, way=way))
+
+
+@settings(max_examples=3, phases=(Phase.reuse, Phase.generate))
+@given(st.lists(ANY, min_size=8, max_size=8), st.integers(0, 2**32 - 1))
 def test_random_specs(chosen: list[Spec], seed: int) -> None:
     """Eight at a time, since most of the time goes into the host's compiler."""
     rng = random.Random(seed)
-    kernels = {f"k{i}": lower(spec, VARIANTS["guarded_unaligned"]) for i, spec in enumerate(chosen)}
+    named = {f"k{i}": rng.choice(["guarded_unaligned", "guarded"]) for i in range(len(chosen))}
+    kernels = {name: lower(spec, VARIANTS[named[name]]) for name, spec in zip(named, chosen, strict=True)}
     with tempfile.TemporaryDirectory() as folder:
         module = build([(name, emit_cuda(ir)) for name, ir in kernels.items()], Path(folder))
         for name, ir in kernels.items():
-            bm, bn, bk = ir.spec.block
-            m, n, k = (max(1, rng.choice([1, tile - 1, tile + 1, 17])) for tile in (bm, bn, bk))
+            unit = 4 if named[name] == "guarded" else 1
+            extents = [max(1, rng.choice([1, tile - 1, tile + 1, 2 * tile, 17])) for tile in ir.spec.block]
+            m, n, k = (-(-x // unit) * unit for x in extents)
+            pad, offset = (4 * rng.randrange(2), 0) if unit == 4 else (rng.randrange(5), 1)
             orders = (ir.spec.A.order, ir.spec.B.order, ir.spec.C.order)
-            p = problem(m, n, k, alpha=1.5, beta=0.5, pad=rng.randrange(5), offset=1, order=orders, seed=seed)
-            module.run(name, grid(ir, m, n, k), ir.threads, p.arguments(ir.tensor_maps), reverse=rng.random() < 0.5)
+            p = problem(m, n, k, alpha=1.5, beta=0.5, pad=pad, offset=offset, order=orders, seed=seed)
+            reverse = rng.random() < 0.5
+            module.run(name, grid(ir, m, n, k), ir.threads, p.arguments(ir.tensor_maps), reverse=reverse)
             p.check()
