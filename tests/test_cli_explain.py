@@ -63,7 +63,7 @@ def test_explain_json_is_only_json_and_has_the_promised_keys(capsys: pytest.Capt
 
 
 def max_but_latency(bound: dict[str, Any]) -> float:
-    return max(v for name, v in bound.items() if name.endswith("_s") and name != "latency_s")
+    return float(max(v for name, v in bound.items() if name.endswith("_s") and name != "latency_s"))
 
 
 def test_explain_without_a_compiler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gemmgen.analysis.accesses import launch_grid
 from gemmgen.analysis.counts import Counts, count
 from gemmgen.analysis.explain import Explanation, named_registers, register_limit
 from gemmgen.analysis.model import Bounds, Run, bounds
@@ -32,7 +33,7 @@ _LIMIT = {
     "dram": "DRAM bandwidth",
     "latency": "waiting: a step's loads must arrive before its multiply-adds begin, and too few blocks fill the wait",
 }
-_NAMES = {
+NAMES = {
     "compute": "arithmetic", "issue": "instruction issue", "shared": "shared memory", "l1": "look-ups in L1",
     "l2": "traffic to the L2", "dram": "DRAM bandwidth", "latency": "waiting",
 }  # fmt: skip
@@ -148,7 +149,7 @@ def _advice_text(e: Explanation) -> str:
     words = change.words[0].upper() + change.words[1:]
     return (
         f"{words}{where} would lower the expected time from {_time(found.before.total_s)} to {_time(after.total_s)}, "
-        f"by the program as written, and what binds is then {_NAMES[after.by]}."
+        f"by the program as written, and what binds is then {NAMES[after.by]}."
     )
 
 
@@ -243,8 +244,9 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     if not fits.blocks_per_sm:
         return None
     leading = {f"ld{x.lower()}": pitch for x, pitch in zip("ABC", pitches(spec, e.size), strict=True)}
-    counts = count(ir, {"M": m, "N": n, "K": k, "beta": e.beta, **leading})
-    return bounds(Run(ir, e.size, counts, -(-m // bm) * -(-n // bn), e.gpu, fits, e.beta))
+    scalars = {"alpha": 1.0, "beta": e.beta, "M": m, "N": n, "K": k, **leading}
+    grid = launch_grid(ir, scalars)
+    return bounds(Run(ir, e.size, count(ir, scalars, grid), grid[0] * grid[1] * grid[2], e.gpu, fits, e.beta))
 
 
 def _registers(e: Explanation, ir: KernelIR) -> int:

@@ -32,11 +32,13 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: grid (x, y, z), scalar arguments, and where A, B and C lie in a cache line, in bytes."""
+    """One launch: grid (x, y, z), scalar arguments, and where A, B and C lie in a cache line, in bytes. ``ir``: the
+    kernel, where it is not the main one but finishes its work."""
 
     grid: tuple[int, int, int]
     scalars: Mapping[str, float]
     bases: Mapping[str, int]
+    ir: KernelIR | None = None
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ def explained(
 ) -> Explanation:
     """The explanation of a product that ``steps`` launch, in order. Without ``compiled`` the occupancy takes for the
     registers of a thread those that the program names, which is the least there can be."""
-    counts = sum((count(ir, s.scalars, s.grid, s.bases) for s in steps), Counts((), 0))
-    blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps)
+    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) for s in steps), Counts((), 0))
+    blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
     registers = named_registers(ir.body) if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
     run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None)

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from gemmgen.cli.ablate import ablate
 from gemmgen.cli.banks import banks
 from gemmgen.cli.bench import bench
 from gemmgen.cli.check import check
 from gemmgen.cli.compile import compile_specs
+from gemmgen.cli.diff import diff
 from gemmgen.cli.explain import explain
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
@@ -62,5 +64,7 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("ladder")(ladder)
 app.command("explain")(explain)
+app.command("diff")(diff)
+app.command("ablate")(ablate)
 app.command("banks")(banks)
 app.command("gpus")(gpus)

@@ -1,0 +1,94 @@
+"""``gemmgen ablate``: a spec with each of its optimisations taken away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli.explain import DEFAULT, GpuOption, SizeOption, named_gpu
+from gemmgen.cli.options import Json, OneSpec, Size
+
+if TYPE_CHECKING:
+    from gemmgen.report.ablation import Ablation, Cost
+    from gemmgen.spec.model import Spec
+
+CHECKED_AT_MOST = 300
+"""Rows and columns of the product that shows an ablation to be right in the simulator."""
+
+
+def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: Json = False) -> int:
+    """Take away each toggle of a spec, and show what it was good for.
+
+    Toggles that make no sense without it leave together with it, and that is said. Each spec that is left is run in the
+    simulator and checked; counts are exact, expected times modelled. On a GPU each is timed too. Examples:
+
+      gemmgen ablate warptile
+
+      gemmgen ablate vectorized --size 1024 --json
+    """
+    from gemmgen.report.ablation import ablation_table, ablations
+
+    [whole] = artifacts.load_specs([spec])
+    at = size or DEFAULT
+    with output.progress(f"ablating {whole.name}") as shown:
+        costs = []
+        for one in ablations(whole):
+            shown.update(f"{whole.name} without {one.without}")
+            costs.append(cost(whole, one, at, named_gpu(gpu)))
+        timed = with_times(whole, costs, at, shown)
+    wrong = [c.ablation.without for c in costs if c.right is False]
+    if json:
+        rows = [c.to_dict() for c in timed or costs]
+        output.print_json({"kernel": whole.name, "size": list(at), "gpu": named_gpu(gpu), "ablations": rows})
+    elif not costs:
+        output.result(f"{whole.name} uses nothing that could be taken away.")
+    else:
+        output.result(f"{whole.name} at {at}\n\n{ablation_table(timed or costs, timed is not None)}")
+    if wrong:
+        output.say(f"error: wrong results without {', '.join(wrong)}")
+    return exits.FAILED if wrong else exits.OK
+
+
+def cost(whole: Spec, one: Ablation, size: Size, gpu: str) -> Cost:
+    """What an ablation costs in counts, and whether it is right."""
+    import gemmgen
+    from gemmgen.report.ablation import Cost
+    from gemmgen.report.delta import figures
+
+    if one.spec is None:
+        return Cost(one, None, ())
+    before, after = (gemmgen.explain(s, *size, gpu=gpu) for s in (whole, one.spec))
+    return Cost(one, is_right(one.spec), tuple(figures(before, after)))
+
+
+def is_right(spec: Spec) -> bool:
+    """Whether a product that meets every edge of the spec's tiles is right in the simulator, and faultless."""
+    import numpy as np
+
+    import gemmgen
+
+    bm, bn, bk = spec.block
+    m, n = (min(CHECKED_AT_MOST, extent + extent // 2 + 1) for extent in (bm, bn))
+    k = spec.stages * max(bk, 8) + max(bk, 8) + 1
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    done = gemmgen.simulate(spec, a, b)
+    return not done.faults and gemmgen.verify(done.C, a, b, spec=spec).ok
+
+
+def with_times(whole: Spec, costs: list[Cost], size: Size, shown: output.Progress) -> list[Cost] | None:
+    """The costs with measured times, all in one run; None where there is no GPU."""
+    from gemmgen.cli.timing import Baseline, compare
+    from gemmgen.runtime.device import current
+
+    legal = [c.ablation.spec for c in costs if c.ablation.spec is not None]
+    if current() is None or not legal:
+        return None
+    done = compare([whole, *legal], size, warm=False, progress=shown.update, baseline=Baseline.none)
+    first, *rest = [1e3 * t.median_s for t in done.kernels]
+    times = iter(rest)
+    return [
+        replace(c, milliseconds=next(times), whole_milliseconds=first) if c.ablation.spec is not None else c
+        for c in costs
+    ]

@@ -1,0 +1,78 @@
+"""``gemmgen diff``: what two specs differ in, all the way down."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli.explain import DEFAULT, Beta, GpuOption, SizeOption, named_gpu
+from gemmgen.cli.options import Json
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
+
+PIPE_WIDTH = 160
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="SPEC", help="The spec to start from.")],
+    b: Annotated[str, typer.Argument(metavar="SPEC", help="The spec to compare with it.")],
+    size: SizeOption = None,
+    gpu: GpuOption = None,
+    beta: Beta = 0.0,
+    json: Json = False,
+) -> int:
+    """Show what differs between two kernels: settings, tile program, CUDA, counts.
+
+    First one sentence on what changed; then the settings, the tile program line by line, the CUDA side by side (in
+    colour on a terminal), and every count with its ratio. Examples:
+
+      gemmgen diff regblock2d vectorized
+
+      gemmgen diff specs/vectorized.gemm my.gemm --size 1024 --gpu a6000
+    """
+    import gemmgen
+    from gemmgen.report.delta import delta_dict
+
+    specs = [artifacts.load_specs([argument])[0] for argument in (a, b)]
+    at = size or DEFAULT
+    with output.progress("compiling and counting"):
+        found = [gemmgen.explain(spec, *at, gpu=named_gpu(gpu), beta=beta) for spec in specs]
+    if json:
+        output.print_json(delta_dict(found[0], found[1]))
+    else:
+        output.result(text(found[0], found[1]))
+    return exits.OK
+
+
+def text(a: Explanation, b: Explanation) -> str:
+    """Everything that differs, section by section."""
+    import gemmgen
+    from gemmgen.report.colour import paint, wanted
+    from gemmgen.report.delta import figures, figures_text, sentence, spec_changes
+    from gemmgen.report.sidebyside import body, side_by_side, unified
+    from gemmgen.tile import build, print_tile
+
+    colour = wanted()
+    names = (a.ir.name, b.ir.name)
+    changes = spec_changes(a.ir.spec, b.ir.spec)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    tiles = [print_tile(build(e.ir.spec, e.ir.variant)) for e in (a, b)]
+    cuda = [body(gemmgen.emit(e.ir.spec, variant=e.ir.variant)) for e in (a, b)]
+    size = "x".join(str(n) for n in a.size)
+    parts = [
+        ("", sentence(a, b, changes)),
+        ("settings", "\n".join(f"  {c.setting}: {_side(c.before)} -> {_side(c.after)}" for c in changes)),
+        ("tile program", unified(tiles[0], tiles[1], names, colour)),
+        ("CUDA", side_by_side(cuda[0], cuda[1], names, width, colour)),
+        (f"counts at {size} on {a.gpu.title}", figures_text(figures(a, b), names)),
+    ]
+    return "\n\n".join(f"{paint(title, 'bold', colour)}\n{part}" if title else part for title, part in parts if part)
+
+
+def _side(value: str | None) -> str:
+    return "off" if value is None else value or "on"
