@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import ArgumentError, SimulationFault
-from gemmgen.launch import EXACT, OPERANDS, Variant, as_float32
+from gemmgen.launch import EXACT, OPERANDS, Variant, as_float32, kernel_of
 from gemmgen.operands import matrices, on_device, output_for, scalar
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import KernelIR
+    from gemmgen.launch import Kernel as Which
     from gemmgen.runtime.cubin import Resources
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.gemm import GpuGemm
@@ -151,9 +152,8 @@ class Kernel:
                 self._compiled = compile_cubin(self.source, self.arch, name=self.spec.name)
             return self._compiled
 
-    def load(self, variant: Variant, kernel: str, gpu: Device) -> GpuModule:
-        """A kernel of a variant, by the name that ``Launch.kernel`` gives it, compiled and loaded on a GPU, anew at
-        each call.
+    def load(self, variant: Variant, which: Which, gpu: Device) -> GpuModule:
+        """A variant's main kernel, or the one that finishes its work, compiled and loaded on a GPU, anew at each call.
 
         Raises CompileError, or LaunchError where a block needs more than the GPU has.
         """
@@ -161,7 +161,7 @@ class Kernel:
         from gemmgen.runtime.build import compile_for
         from gemmgen.runtime.launch import GpuModule, check_architecture
 
-        ir = self.lowered(variant)
+        ir = kernel_of(self.lowered(variant), which)
         check_architecture(ir, gpu)
         return GpuModule(ir, compile_for(emit_cuda(ir), gpu, name=ir.name), gpu)
 

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
 if TYPE_CHECKING:
+    from gemmgen.ir.nodes import KernelIR
     from gemmgen.spec.model import Spec
 
 __all__ = [
     "EXACT", "GUARDED", "GUARDED_UNALIGNED", "HARDWARE", "OPERANDS", "VARIANTS", "Arguments", "Copy", "Launch",
     "LaunchPlan", "Limits", "Variant", "as_float32", "plan", "plan_aligned", "sizes", "vector_bytes",
 ]  # fmt: skip
+
+Kernel = Literal["main", "then"]
 
 OPERANDS = ("A", "B", "C")
 ITEM = 4  # bytes of a float32
@@ -44,8 +47,8 @@ LARGEST = (1 << 31) - 1  # sizes are C ints in the kernel
 
 @dataclass(frozen=True)
 class Arguments:
-    """A kernel's arguments, in the order of its parameters. ``A``, ``B`` and ``C`` are offsets in elements from each
-    operand's first element, where this launch starts; everything else is passed as it is."""
+    """A kernel's arguments. ``A``, ``B`` and ``C`` are offsets in elements from each operand's first element, where
+    this launch starts; everything else is passed as it is. ``ldw`` is the leading dimension of partial sums."""
 
     M: int
     N: int
@@ -58,21 +61,39 @@ class Arguments:
     beta: float
     C: int
     ldc: int
+    ldw: int = 0
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: ``grid`` is (blocks along N, blocks along M, 1). ``kernel`` says which of a variant's kernels."""
+    """One launch: ``grid`` is (blocks along N, blocks along M, slices of K).
+
+    ``kernel`` is "main", or "then": the kernel that finishes the main one's work. ``output`` says where the argument C
+    points: to C, or to the workspace "W", in which partial sums stand from its first element on.
+    """
 
     variant: Variant
     grid: tuple[int, int, int]
     arguments: Arguments
-    kernel: str = "main"
+    kernel: Kernel = "main"
+    output: Literal["C", "W"] = "C"
 
     @property
     def scalars(self) -> dict[str, int | float]:
         """The arguments that are no pointers, by their parameters' names."""
         return {name: value for name, value in vars(self.arguments).items() if name not in OPERANDS}
+
+    def ir(self, main: KernelIR) -> KernelIR:
+        """The kernel to launch, found from its variant's main kernel."""
+        return kernel_of(main, self.kernel)
+
+
+def kernel_of(main: KernelIR, which: Kernel) -> KernelIR:
+    """The main kernel itself, or the one that finishes its work."""
+    if which == "main":
+        return main
+    assert main.then is not None
+    return main.then
 
 
 @dataclass(frozen=True)
@@ -163,8 +184,9 @@ def plan_aligned(
     if alpha == 0.0 or k == 0:
         # A and B are not read: an alpha of NaN with an empty sum is no NaN either.
         alpha, k = 0.0, 0
-    if k > LARGEST - spec.block[2]:
-        raise ArgumentError(f"K is {k}; the largest K of one launch is {LARGEST - spec.block[2]}")
+    deepest = LARGEST - spec.block[2] * spec.split_k
+    if k > deepest:
+        raise ArgumentError(f"K is {k}; the largest K of one launch is {deepest}")
     places = {
         name: _place(name, order_of(spec, name), shape, strides[i], addresses[i])
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
@@ -173,8 +195,13 @@ def plan_aligned(
     if variant is not None:
         _refuse_variant(spec, variant, (m, n, k), places)
     copies = tuple(p.copy for p in places.values() if p.copy is not None)
-    steps = tuple(_panels(spec, chosen, (m, n, k), alpha, beta, places, limits))
-    return LaunchPlan(steps, copies, sum(c.bytes for c in copies))
+    panels = _panels(spec, chosen, (m, n, k), alpha, beta, places, limits)
+    if spec.split_k == 1:
+        return LaunchPlan(tuple(panels), copies, sum(c.bytes for c in copies))
+    pairs = [_split(spec, panel) for panel in panels]
+    partials = max(_partial_bytes(spec, main.arguments) for main, _ in pairs)
+    steps = tuple(step for pair in pairs for step in pair)
+    return LaunchPlan(steps, copies, sum(c.bytes for c in copies) + partials, partials)
 
 
 def sizes(shapes: Mapping[str, tuple[int, int]]) -> tuple[int, int, int]:
@@ -295,10 +322,16 @@ def _panels(
     limits: Limits,
 ) -> Iterator[Launch]:
     """One launch, or several over panels of C where a grid or an index would pass its limit."""
+    from gemmgen.lower.reduce import elements_a_block
+
     m, n, k = size
     bm, bn, _ = spec.block
     lda, ldb, ldc = (places[name].leading for name in OPERANDS)
-    rows, columns = _panel(bm, min(limits.grid_y, limits.span // bm)), _panel(bn, limits.span // bn)
+    along_m, along_n = min(limits.grid_y, limits.span // bm), limits.span // bn
+    if spec.split_k > 1:  # the kernel that adds up has its blocks along y where the main one may have them along x
+        most = limits.grid_y * elements_a_block(variant)
+        along_m, along_n = min(along_m, max(1, most // bm)), min(along_n, max(1, most // bn))
+    rows, columns = _panel(bm, along_m), _panel(bn, along_n)
 
     def offset(name: str, i: int, j: int, leading: int) -> int:
         return i * leading + j if order_of(spec, name) == "row" else j * leading + i
@@ -314,6 +347,31 @@ def _panels(
                     offset("A", i, 0, lda), lda, offset("B", 0, j, ldb), ldb, beta, offset("C", i, j, ldc), ldc,
                 ),
             )  # fmt: skip
+
+
+def _split(spec: Spec, whole: Launch) -> tuple[Launch, Launch]:
+    """The launch of a panel as two: sums over slices of K into the workspace, then C from those."""
+    from gemmgen.lower.reduce import elements_a_block
+
+    given, lines = whole.arguments, _lines(spec, whole.arguments)
+    (columns, rows, _), extent = whole.grid, given.M + given.N - lines
+    ldw = -(-extent // 4) * 4  # so that every line begins at a multiple of 16 bytes
+    main = replace(given, alpha=1.0, beta=0.0, C=0, ldc=ldw)
+    then = replace(given, ldw=ldw)
+    return (
+        replace(whole, grid=(columns, rows, spec.split_k), arguments=main, output="W"),
+        replace(whole, grid=(lines, -(-extent // elements_a_block(whole.variant)), 1), arguments=then, kernel="then"),
+    )
+
+
+def _lines(spec: Spec, given: Arguments) -> int:
+    """Rows of C where it is stored by rows, else its columns."""
+    return given.M if spec.C.order == "row" else given.N
+
+
+def _partial_bytes(spec: Spec, given: Arguments) -> int:
+    """The workspace of a launch whose output it is."""
+    return spec.split_k * _lines(spec, given) * given.ldc * ITEM
 
 
 def _panel(tile: int, blocks: int) -> int:

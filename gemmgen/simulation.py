@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.launch import ITEM, OPERANDS, Launch, LaunchPlan, as_float32, order_of, plan
+from gemmgen.launch import ITEM, Launch, LaunchPlan, as_float32, order_of, plan
 from gemmgen.operands import PAGE, Matrix, matrices, output_for, scalar
 from gemmgen.tile.variant import Variant
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from gemmgen.ir.nodes import KernelIR
     from gemmgen.sim.faults import Fault
     from gemmgen.sim.run import GlobalArray, RunResult
@@ -97,15 +100,22 @@ def plan_of(
 
 def execute(spec: Spec, steps: LaunchPlan, lowered: Lowered, operands: Mapping[str, Matrix]) -> RunResult:
     """Do what a plan says, on the simulator: C is updated in place."""
+    import numpy as np
+
     from gemmgen.sim.run import merged, run_kernel
 
     placed = dict(operands)
     for copy in steps.copies:
         placed[copy.operand] = copied(placed[copy.operand], order_of(spec, copy.operand))
+    workspace = np.full(steps.partials // ITEM, np.nan, np.float32)
     results = []
     for step in steps.steps:
-        arrays = _arrays(spec, step, placed)
-        results.append(run_kernel(lowered(step.variant), step.grid, scalars_of(step), arrays))
+        ir = step.ir(lowered(step.variant))
+        arrays = _arrays(spec, step, placed, workspace)
+        given = {p.name for p in ir.params}
+        results.append(
+            run_kernel(ir, step.grid, scalars_of(step), {name: x for name, x in arrays.items() if name in given})
+        )
     return merged(results)
 
 
@@ -113,12 +123,12 @@ def estimated_seconds(steps: LaunchPlan, lowered: Lowered) -> float:
     """About how long ``execute`` takes, in seconds."""
     from gemmgen.sim.cost import estimate_seconds
 
-    return sum(estimate_seconds(lowered(step.variant), step.grid, scalars_of(step)) for step in steps.steps)
+    return sum(estimate_seconds(step.ir(lowered(step.variant)), step.grid, scalars_of(step)) for step in steps.steps)
 
 
 def scalars_of(step: Launch) -> dict[str, int | float]:
     """The arguments of a launch that are no pointers."""
-    return {name: value for name, value in vars(step.arguments).items() if name not in OPERANDS}
+    return step.scalars
 
 
 def copied(matrix: Matrix, order: str) -> Matrix:
@@ -128,8 +138,10 @@ def copied(matrix: Matrix, order: str) -> Matrix:
     return Matrix.of(np.array(matrix.values, order="C" if order == "row" else "F"))
 
 
-def _arrays(spec: Spec, step: Launch, placed: Mapping[str, Matrix]) -> dict[str, GlobalArray]:
-    """The memory that one launch may touch: of each operand from its first element to its last."""
+def _arrays(
+    spec: Spec, step: Launch, placed: Mapping[str, Matrix], workspace: NDArray[np.float32]
+) -> dict[str, GlobalArray]:
+    """The memory that one launch may touch: of each operand from its first element to its last, and the workspace."""
     from gemmgen.sim.run import GlobalArray
 
     given = step.arguments
@@ -144,4 +156,7 @@ def _arrays(spec: Spec, step: Launch, placed: Mapping[str, Matrix]) -> dict[str,
         matrix = placed[name]
         align = (matrix.phase + start * ITEM) % PAGE
         found[name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
+    found["W"] = GlobalArray(workspace)
+    if step.output == "W":
+        found["C"] = found["W"]
     return found

@@ -144,7 +144,8 @@ class FakeModule:
             values = (
                 x.M, x.N, x.K, x.alpha, a + 4 * x.A, x.lda, b + 4 * x.B, x.ldb, x.beta, c + 4 * x.C, x.ldc
             )  # fmt: skip
-            self.recorder.events.append(("launch", self.variant.label, step.grid, values, stream))
+            own = (step.kernel, workspace) if workspace else ()
+            self.recorder.events.append(("launch", self.variant.label, step.grid, values, stream, *own))
 
         return launch
 
@@ -226,6 +227,36 @@ def test_g14_inputs_of_other_strides_are_copied_in_stream_order(gemm: GpuGemm, r
     launched = recorder.events[3]
     assert (launched[3][4], launched[3][6], launched[4]) == (base, second, 5)
     assert recorder.events[0][1] >= (128 * 64 + 64 * 192) * 4
+
+
+def test_partial_sums_lie_in_a_workspace_behind_the_copies(recorder: Recorder) -> None:
+    spec = gemmgen.parse(SMALL + "split_k 4\n")
+    gemm = GpuGemm(spec, recorder.module_for)
+    gemm(A, B, C, 2.0, 3.0, stream=5)
+    size = 4 * 128 * 192 * 4
+    assert [e[0] for e in recorder.events] == ["allocate", "launch", "launch", "free"]
+    assert recorder.events[0][1:] == (size, 5)
+    main, then = recorder.events[1:3]
+    assert main[2] == (3, 2, 4) and main[5:] == ("main", 1 << 40) and then[5:] == ("then", 1 << 40)
+    recorder.events.clear()
+    gemm(matrix(1 << 20, (128, 64), (1, 128)), B, C, stream=5)
+    assert [e[0] for e in recorder.events] == ["allocate", "copy", "launch", "launch", "free"]
+    assert recorder.events[0][1] == size + 128 * 64 * 4
+    assert all(e[6] == (1 << 40) + 128 * 64 * 4 for e in recorder.events[2:4])
+
+
+def test_a_workspace_that_is_kept_is_not_allocated_again(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(gemms.memory.Kept, "of", lambda self, size: (sizes.append(size), 7 << 40)[1])
+    gemm = GpuGemm(gemmgen.parse(SMALL + "split_k 4\n"), recorder.module_for)
+    gemm.keep_workspace(5)
+    gemm.keep_workspace(5)
+    for _ in range(3):
+        gemm(A, B, C, stream=5)
+    assert [e[0] for e in recorder.events] == ["launch"] * 6 and sizes == [4 * 128 * 192 * 4] * 3
+    assert all(e[6] == 7 << 40 for e in recorder.events)
+    gemm(A, B, C, stream=6)  # another stream
+    assert recorder.events[6][0] == "allocate"
 
 
 def test_an_output_of_other_strides_is_refused(gemm: GpuGemm, recorder: Recorder) -> None:

@@ -12,7 +12,7 @@ from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
 from gemmgen.runtime.tensormap import Maps, maps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gemmgen.ir.nodes import KernelIR, Param
     from gemmgen.launch import Launch
@@ -155,7 +155,7 @@ class Bound:
         given = step.arguments
         self.module, self.grid = module, step.grid
         self._offsets = 4 * given.A, 4 * given.B, 4 * given.C
-        self._arguments = [_argument(p, step.scalars) for p in module.ir.params]
+        self._arguments = [_argument(p, step) for p in module.ir.params]
         self._maps = tuple(_maps(module.ir, step))
         self._start = module.start
         self._free: list[Frame] = []  # frames that no call is using: taken and put back whole, which threads may do
@@ -183,14 +183,14 @@ class Bound:
         frame.maps, frame.places = tuple(made), places
 
 
-def _argument(p: Param, scalars: Mapping[str, int | float]) -> Constant | int:
+def _argument(p: Param, step: Launch) -> Constant | int:
     match p.kind:
         case "pointer":
-            return _OPERANDS.get(p.name, WORKSPACE)
+            return WORKSPACE if p.name == "C" and step.output == "W" else _OPERANDS.get(p.name, WORKSPACE)
         case "tensormap":
             return A  # any address: a map is put there before the launch
         case "int" | "size" | "float":
-            return _LETTERS[p.kind], scalars[p.name]
+            return _LETTERS[p.kind], step.scalars[p.name]
 
 
 def _maps(ir: KernelIR, step: Launch) -> list[tuple[int, int, Maps]]:
