@@ -21,17 +21,17 @@ SIMULATED_GPU = "h200"
 """For which GPU a kernel is chosen where there is none: the one whose winners ship."""
 
 
-def matmul(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0) -> Any:
+def matmul(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None) -> Any:
     """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU.
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), all on one GPU (torch, CuPy, anything with DLPack), or NumPy arrays; C
     is updated in place and returned, or a new array where it is None (then beta is 0). The kernel is one of the winners
     that ship with gemmgen, else of the user's own records (``gemmgen tune``), else the model's choice; it is compiled
     at the first call. Without a GPU, NumPy arrays are computed on the simulator, by a kernel without asynchronous
-    copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is enqueued on the current stream.
-    Raises ArgumentError for operands that do not fit.
+    copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is enqueued on ``stream``, else on
+    the current one, without waiting. Raises ArgumentError for operands that do not fit.
     """
-    return _kernel(_signature(A), _signature(B), None if C is None else _signature(C))(A, B, C, alpha, beta)
+    return _kernel(_signature(A), _signature(B), None if C is None else _signature(C))(A, B, C, alpha, beta, stream)
 
 
 def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None) -> Choice:

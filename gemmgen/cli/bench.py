@@ -38,6 +38,14 @@ def bench(
     host: Annotated[
         bool, typer.Option("--host", help="Measure gemmgen itself on the CPU: simulator, text, whole process.")
     ] = False,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            "--suite",
+            metavar="NAME",
+            help="f32: gemmgen.matmul beside cuBLAS, warm, at many shapes (or at those of --sizes).",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Time kernels on the GPU, beside cuBLAS in the same run.
@@ -49,14 +57,22 @@ def bench(
 
       gemmgen bench specs/vectorized.gemm specs/warptile.gemm --json
 
+      gemmgen bench --suite f32 --json
+
       gemmgen bench --host
     """
+    if suite is not None:
+        if specs or host:
+            raise exits.UsageError("--suite times gemmgen.matmul and takes no specs")
+        from gemmgen.cli.suite import bench_suite
+
+        return bench_suite(suite, sizes, json=json)
     if host:
         if specs:
             raise exits.UsageError("--host measures gemmgen itself and takes no specs")
         return bench_host(json)
     if not specs:
-        raise exits.UsageError("name the specs to time, or --host; `gemmgen bench --help` explains the command")
+        raise exits.UsageError("name the specs to time, --suite or --host; `gemmgen bench --help` explains the command")
     return bench_gpu(specs, sizes or DEFAULT_SIZES, baseline, warm=warm, json=json)
 
 

@@ -118,6 +118,8 @@ def _shared_accesses(spec: Spec) -> tuple[float, float]:
     wide_b = spec.has("float4") and tn % 4 == 0
     a = m_iter * tm / 4 if wide_a or spec.has("alongK") else m_iter * tm
     b = n_iter * tn / 4 if wide_b else n_iter * tn
+    if spec.has("directB"):
+        return a + b, 2 * a + 4 * b
     return a + b, (2 if wide_a or spec.has("alongK") else 1) * a + (2 if wide_b else 1) * b
 
 
@@ -126,14 +128,16 @@ def _overlap(spec: Spec) -> float:
     prefetch, deep = spec.has("prefetch"), spec.stages > 1
     if not spec.has("smem"):
         return 0.5 if spec.has("coalescing") else 0.1
-    if spec.has("tma"):
+    if spec.has("directB"):
+        base = 0.70 if spec.unroll or not deep else 0.75
+    elif spec.has("tma"):
         base = 0.88 if prefetch else 0.82
         base += 0.06 if spec.has("separators") else 0.0
     elif spec.has("cpasync"):
         base = (0.86 if prefetch else 0.78) + (0.03 if spec.has("spread") else 0.0)
     else:
         base = (0.82 if prefetch else 0.74) if deep else (0.68 if prefetch else 0.60)
-    if not deep and (spec.has("tma") or spec.has("cpasync")):
+    if not deep and (spec.has("tma") or spec.has("cpasync")) and not spec.has("directB"):
         base -= 0.15
     return base * (1.02 if spec.has("snake") else 1.0) * (1.0 if spec.has("coalescing") else 0.3)
 

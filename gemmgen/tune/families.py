@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
-from gemmgen.spec.model import TOGGLES, Spec
+from gemmgen.spec.model import Spec
 from gemmgen.tune.shapes import SKINNY, Shape
 
 TILE = frozenset({"coalescing", "smem", "float4", "warptile"})
@@ -96,23 +96,19 @@ def _legal(name: str, changes_of_all: Iterable[dict[str, Any]]) -> tuple[Spec, .
 
 
 def _all(shape: Shape) -> Iterator[dict[str, Any]]:
-    for family in (_skinny(shape), _engine(), _copied(), _plain()):
+    for family, waves in ((_skinny(shape), (1, 2, 4, 8)), (_engine(), (1, 2, 4)), (_copied(), (1, 2)), (_plain(), ())):
         for changes in family:
-            for split in splits(shape, changes["block"]):
+            for split in splits(shape, changes["block"], waves):
                 yield changes | split
 
 
-def splits(shape: Shape, block: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
-    """K whole, and in as many parts as fill the GPU where C has few tiles."""
+def splits(shape: Shape, block: tuple[int, int, int], waves: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """K whole, and in as many parts as make so many blocks for each SM where C has few tiles."""
     yield {}
-    if "split_k" not in Spec.__dataclass_fields__:
-        return
     (m, n, k), (bm, bn, bk) = shape, block
     tiles = -(-m // bm) * -(-n // bn)
-    if tiles >= 2 * BLOCKS_WANTED:
-        return
-    for waves in (1, 2, 4):
-        parts = waves * BLOCKS_WANTED // tiles
+    for wanted in waves:
+        parts = wanted * BLOCKS_WANTED // tiles
         if parts > 1 and parts * 2 * bk <= k:
             yield {"split_k": parts}
 
@@ -146,10 +142,10 @@ def _plain() -> Iterator[dict[str, Any]]:
 
 
 def _skinny(shape: Shape) -> Iterator[dict[str, Any]]:
-    """Few rows or columns: narrow tiles, and kernels that read the large matrix once where the language has them."""
+    """Few rows or columns: kernels that read B once, past shared memory, and narrow tiles."""
     if min(shape[:2]) > SKINNY:
         return
-    if any(toggle.name == "skinny" for toggle in TOGGLES):
+    if shape[0] <= SKINNY:
         yield from _streaming(shape)
     for tile, stages in itertools.product(SKINNY_TILES, (3, 4)):
         for use in ({"cpasync", "prefetch"}, {"cpasync"}):
@@ -157,10 +153,11 @@ def _skinny(shape: Shape) -> Iterator[dict[str, Any]]:
 
 
 def _streaming(shape: Shape) -> Iterator[dict[str, Any]]:
-    """Kernels that stream one matrix past a few rows of the other."""
-    rows = min(max(shape[0], 1), SKINNY)
-    for columns, deep, tn in itertools.product((32, 64, 128, 256, 512), (8, 16, 32, 64, 128), (4, 1)):
-        for tm in sorted({rows, -(-rows // 2), min(rows, 8), min(rows, 4)}):
-            use = frozenset({"skinny", "coalescing", "smem", "float4"})
-            rounded = -(-rows // tm) * tm
-            yield {"block": (rounded, columns, deep), "thread": (tm, tn), "use": use}
+    """B straight into registers, each element wanted by one thread, or a few where M is larger; A is kept on chip."""
+    rows = next(r for r in (1, 2, 4, 8, 16, 32, 64) if r >= shape[0])
+    plain = frozenset({"coalescing", "smem", "transposeA", "float4", "directB"})
+    pipelines: tuple[dict[str, Any], ...] = ({"use": plain}, {"use": plain | {"cpasync"}, "stages": 2})
+    for columns, deep, unroll, how in itertools.product((256, 512, 128), (32, 64, 16), (8, 16, 4), pipelines):
+        for tm in sorted({min(rows, 32), min(rows, 16), min(rows, 8)}, reverse=True):
+            if unroll <= deep:
+                yield {"block": (rows, columns, deep), "thread": (tm, 4), "unroll": unroll, **how}
