@@ -90,6 +90,9 @@ class Worker:
         except GemmgenError as error:
             self._failed(at, error)
             return None
+        except Exception as error:  # of a library, or a mistake here: the candidate is out, and the process ends
+            self.answer("failed", at=at, kind="launch", why=f"{type(error).__name__}: {error}"[:400])
+            raise Fatal(str(error)) from error
         return side
 
     def _failed(self, at: int, error: Exception) -> None:
