@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 from host_cuda.samples import THREAD, A, C, kernel, tiled
+from pipelinehelp import PIPELINES
+from pipelinehelp import kernel as pipeline
 
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.ir.expr import Const
@@ -68,6 +70,15 @@ use smem, transposeA, float4""",
 def test_unusual_tiles_compile_without_warnings(name: str, variant: str) -> None:
     spec = parse(f"kernel {name}\n{UNUSUAL[name]}\n")
     compiled(emit_cuda(lower(spec, VARIANTS[variant])), name, "sm_90")
+
+
+@pytest.mark.parametrize("variant", ["exact", "guarded_unaligned"])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_pipelines_compile_without_warnings_or_spills(name: str, variant: str) -> None:
+    ir = pipeline(name, variant)
+    made = compiled(emit_cuda(ir), ir.name, "sm_90")
+    assert made.resources.spill_bytes == 0
+    assert made.resources.threads == ir.threads
 
 
 def test_s1_comments_do_not_break_the_text() -> None:
