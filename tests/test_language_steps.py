@@ -25,6 +25,7 @@ HEAD = "kernel mine\ntile block 32x32x8\ntile thread 4x4\n"
         ("use smem, prefetch\nunroll 1", "unroll 1 is no even number of steps; 2 is"),
         ("use smem, float4, alongK\nunroll 2", "alongK fetches 4 steps at once, and unroll 2 is no multiple of 4"),
         ("use smem, float4, alongK, transposeA", "4:19: error: alongK needs A's tile row-major"),
+        ("use smem, directB, prefetch", "4:11: error: directB fetches B from the tile that is being multiplied"),
         ("use smem, cpasync, spread", "4:20: error: spread needs stages"),
         ("use smem\nstages 9", "5:8: error: stages '9' is not supported; 1, 2, 3, 4, 5, 6, 7 and 8 are"),
     ],
@@ -66,6 +67,20 @@ def test_any_legal_number_of_steps_in_the_text_is_right(
         return
     random = np.random.default_rng(0)
     for m, n, k in ((32, 32, 3 * bk), (33, 31, 2 * bk + 1)):
+        A, B = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+        simulation = simulate(spec, A, B)
+        assert not simulation.faults
+        assert verify(simulation.C, A, B).ok
+
+
+@pytest.mark.parametrize("thread", ["1x1", "4x4", "1x4"])
+@pytest.mark.parametrize(
+    "use", ["directB", "directB, float4", "directB, cpasync", "directB, cpasync, spread", "directB, float4, tma", "snake"]
+)
+def test_b_from_global_memory_stays_inside_it_and_at_its_own_step(use: str, thread: str) -> None:
+    spec = parse(f"kernel mine\ntile block 32x32x8\ntile thread {thread}\nuse smem, {use}\nstages 2\n")
+    random = np.random.default_rng(0)
+    for m, n, k in ((32, 32, 16), (33, 31, 17), (5, 33, 15), (32, 36, 20)):
         A, B = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
         simulation = simulate(spec, A, B)
         assert not simulation.faults

@@ -150,9 +150,9 @@ class Fragments:
     def clamped(self) -> bool:
         """Whether loads straight from global memory stay inside by repeating the last row or column.
 
-        A thread of one element outside C skips all its work instead.
+        Where nothing is copied for the whole block, a thread of one element outside C skips all its work instead.
         """
-        return bool(self.acc.shape)
+        return bool(self.acc.shape or self.s.p.copies)
 
     # --- Multiplying -----------------------------------------------------------------------------------------------
 

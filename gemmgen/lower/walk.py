@@ -194,7 +194,9 @@ class Walk:
         """The first k of the tile ``ahead``."""
         if not self.counts_tiles:
             return self.k0
-        return let(out, "k0", (self.t + self.far(ahead)) * self.s.extent("k"))
+        # A tile that is on its way, beside one that is fetched from where it lies, has a start of its own.
+        name = "laterK0" if self.direct and ahead else "k0"
+        return let(out, name, (self.t + self.far(ahead)) * self.s.extent("k"))
 
     def far(self, ahead: int) -> Expr:
         """``ahead``, by the number of stages where it is that or one less."""
