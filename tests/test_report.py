@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import re
 from pathlib import Path
 
@@ -28,7 +27,6 @@ SIZE = (4096, 4096, 4096)
 SHORT = ("naive", "smem", "vectorized")
 NAMES = [rung.spec for rung in RUNGS]
 GPU = modelled_gpu(None)
-CSS = Path(facts.__file__).parent / "templates" / "page.css"
 
 
 @pytest.fixture(scope="module")
@@ -290,66 +288,6 @@ def test_the_measured_time_stands_beside_the_expected(timed: Element, gathered: 
     assert explained is not None
     ratio = run_.times[NAMES[2]].seconds / explained.bound.total_s
     assert f"the measured time is {ratio:.2f} of what is expected" in timed.by_id(f"rung-{NAMES[2]}").text
-
-
-# --- Figures from elsewhere -------------------------------------------------------------------------------------------
-
-
-def test_recorded_runs_are_found_by_size(tmp_path: Path) -> None:
-    file = tmp_path / "ladder.json"
-    assert recorded.recorded(SIZE, file) is None
-    row = {"kernel": "naive", "median_s": 0.5, "gflops": 500.0, "percent_of_cublas": None}
-    one, two = ({"size": [n] * 3, "gpu": "NVIDIA Play", "baseline": None, "rungs": [row]} for n in (64, 4096))
-    file.write_text(json.dumps([one, two]))
-    found, other = recorded.recorded(SIZE, file), recorded.recorded((7, 7, 7), file)
-    assert found is not None and other is not None
-    assert found.size == SIZE and other.size == (64, 64, 64) and found.cublas is None
-    assert found.times["naive"] == recorded.Time(0.5, 0.5, None)
-    file.write_text(json.dumps(two))
-    assert recorded.recorded(SIZE, file) == found
-    for bad in ("{", "[1]", '{"size": [1]}', "[[]]"):
-        file.write_text(bad)
-        with pytest.raises(GemmgenError, match=r"ladder\.json: not a run recorded"):
-            recorded.recorded(SIZE, file)
-
-
-def test_what_is_recorded_here_can_be_read() -> None:
-    found = recorded.recorded(SIZE)
-    assert found is None or set(found.times) & set(NAMES)
-
-
-def test_the_gpu_that_is_modelled() -> None:
-    names = {"NVIDIA H200": "h200", "NVIDIA GeForce RTX 4090": "rtx4090", "NVIDIA H100 80GB HBM3": "h100"}
-    assert {text: modelled_gpu(text).name for text in names} == names
-    assert modelled_gpu("Another").name == modelled_gpu(None).name == "h200"
-
-
-def test_colours_can_be_told_apart() -> None:
-    """Text against its ground, 4.5 to 1 at least, in the light and in the dark (WCAG 2.2, level AA)."""
-    light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text(encoding="utf-8"), re.DOTALL)
-    pairs = [
-        *((ink, ground) for ink in ("ink", "soft", "link") for ground in ("bg", "panel", "code")),
-        *((kind, f"{kind}-bg") for kind in ("measured", "simulated", "modelled")),
-        *((f"tok-{kind}", ground) for kind in "ktcnpf" for ground in ("code", "add", "del")),
-        *(("ink", ground) for ground in ("add", "del", "w0", "w1", "w2", "w3", "w4", "w5")),
-        ("good-ink", "good"), ("bad-text", "bg"), ("bad-ink", "bad"), ("add-ink", "add"), ("del-ink", "del"),
-        ("bg", "mine"), ("bg", "accent"),
-    ]  # fmt: skip
-    for theme in (light, dark):
-        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
-        poor = {(a, b): round(contrast(colours[a], colours[b]), 2) for a, b in pairs}
-        assert not {pair: ratio for pair, ratio in poor.items() if ratio < 4.5}
-
-
-def contrast(a: str, b: str) -> float:
-    high, low = sorted((luminance(a), luminance(b)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 # --- The command ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from gemmgen.cli.options import Size
     from gemmgen.report.ladder import LadderResult
     from gemmgen.report.page.facts import RungFacts
+
+WORKERS = 4
 
 
 def written(file: Path, size: Size, gpu_name: str | None, run: LadderResult | None) -> LadderResult:
@@ -25,11 +28,14 @@ def written(file: Path, size: Size, gpu_name: str | None, run: LadderResult | No
     from gemmgen.report.page.recorded import measured, recorded
 
     gpu = modelled_gpu(gpu_name)
-    found: list[RungFacts] = []
-    with output.progress("explaining the ladder") as shown:
-        for number, rung in enumerate(RUNGS):
-            shown.update(f"explaining {rung.spec} at {size}")
-            found.append(facts_of(number, rung, size, gpu))
+    # Compilers and disassemblers run while others wait for them.
+    with output.progress("explaining the ladder") as shown, ThreadPoolExecutor(WORKERS) as workers:
+
+        def explained(number: int) -> RungFacts:
+            shown.update(f"explaining {RUNGS[number].spec} at {size}")
+            return facts_of(number, RUNGS[number], size, gpu)
+
+        found = list(workers.map(explained, range(len(RUNGS))))
         times = recorded(size) if run is None else measured(run.to_dict())
         output.write_file(file, page(found, size, gpu, times).encode())
     output.say(f"wrote {file}")

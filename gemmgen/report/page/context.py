@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.page import code, lesson, words
 from gemmgen.report.page.lanemap import LaneMap, lane_map
-from gemmgen.report.page.patterns import patterns
+from gemmgen.report.page.patterns import Pattern, patterns
 from gemmgen.report.page.recorded import Measured, Time
 from gemmgen.report.page.roofline import Dot, Roof, roofline
 from gemmgen.report.page.tiles import pictures
@@ -64,15 +65,14 @@ def access_rows(facts: RungFacts) -> list[AccessRow]:
     e = facts.explanation
     if e is None:
         return []
-    try:
-        found = list(patterns(e.ir, scalars(e)))
-    except GemmgenError:
-        found = []
-    costs = e.counts.accesses
-    drawn = found if len(found) == len(costs) else [None] * len(costs)
+    drawn = _patterns_of(e)
     lines = iter(e.accesses())
+    seen: Counter[tuple[object, str]] = Counter()
     rows: list[AccessRow] = []
-    for number, (cost, pattern) in enumerate(zip(costs, drawn, strict=True)):
+    for number, cost in enumerate(e.counts.accesses):
+        key = cost.statement, cost.space
+        pattern = drawn.get((*key, seen[key]))
+        seen[key] += 1
         if not cost.cost.requests:
             continue
         line = next(lines)
@@ -82,7 +82,24 @@ def access_rows(facts: RungFacts) -> list[AccessRow]:
     return rows
 
 
+def _patterns_of(e: Explanation) -> dict[tuple[object, str, int], Pattern]:
+    """The patterns of a kernel's accesses, by statement and space; equal ones are told apart by their order."""
+    seen: Counter[tuple[object, str]] = Counter()
+    found: dict[tuple[object, str, int], Pattern] = {}
+    try:
+        for access, pattern in patterns(e.ir, scalars(e)):
+            key = access.statement, access.array.space
+            if pattern is not None:
+                found[*key, seen[key]] = pattern
+            seen[key] += 1
+    except GemmgenError:
+        return {}
+    return found
+
+
 def access_name(cost: AccessCost) -> str:
+    if cost.space == "tma":
+        return f"boxes of {cost.operand}, by the TMA engine"
     wide = f", {4 * cost.width} bytes a lane"
     if cost.space == "global":
         return f"{cost.op} of {cost.operand}, global{wide}"
@@ -229,6 +246,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
         "pictures": pictures(facts.program, facts.name),
         "accesses": accesses,
         "worst": worst,
+        "boxes": any(a.cost.space == "tma" for a in accesses),
         "joined": any(a.cost.cost.merged_wavefronts != a.cost.cost.wavefronts for a in accesses),
         "spec": code.whole(spec),
         "tile": code.whole(tile),

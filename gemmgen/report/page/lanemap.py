@@ -43,7 +43,7 @@ def cell_text(lanes: Sequence[int]) -> str:
 
 
 def where(p: Pattern) -> str:
-    return f"warp {p.warp} of block (0, 0)"
+    return f"warp {p.warp} of block {p.block}"
 
 
 # --- Global memory: sectors ---------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from gemmgen.analysis.accesses import THREAD, Access, launch_grid, sites
@@ -11,7 +12,13 @@ from gemmgen.analysis.classes import evaluate
 from gemmgen.isa import memory
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from gemmgen.ir.nodes import KernelIR
+
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
 
 Lanes = tuple[int | None, ...]
 WORD = 4
@@ -19,14 +26,15 @@ WORD = 4
 
 @dataclass(frozen=True)
 class Pattern:
-    """One access of one warp, in the first turn of its loops, by block (0, 0): ``addresses`` in bytes, by lane, None
-    for a lane that is not active; ``nbytes`` a lane. The warp is the first of those that cost most.
+    """One access of one warp, in the first turn of its loops that gets to it: ``addresses`` in bytes, by lane, None
+    for a lane that is not active; ``nbytes`` a lane. ``block`` is (x, y); the warp is the first of those that cost most.
     """
 
     access: Access
     warp: int
     addresses: Lanes
     nbytes: int
+    block: tuple[int, int] = (0, 0)
 
     @property
     def words(self) -> Lanes:
@@ -57,25 +65,42 @@ class Phase:
     turns: tuple[Mapping[int, tuple[int, list[int]]], ...]
 
 
-def patterns(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[Pattern | None]:
-    """The pattern of every access of a launch, in program order; None where no lane is active in its first turn.
+def patterns(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[tuple[Access, Pattern | None]]:
+    """Every access of a launch, in program order, and its pattern; None where no lane gets to it.
 
     Raises GemmgenError for an instruction whose accesses are not known.
     """
     for site in sites(ir, scalars, launch_grid(ir, scalars)):
         if isinstance(site, Access):
-            yield pattern(site, ir.threads)
+            yield site, pattern(site, ir.threads)
 
 
 def pattern(access: Access, threads: int) -> Pattern | None:
     import numpy as np
 
     numbers = np.arange(-(-threads // memory.WARP) * memory.WARP, dtype=np.int64).reshape(-1, memory.WARP)
-    values = {THREAD: numbers, **{a.index.name: np.zeros((), dtype=np.int64) for a in access.axes}}
-    place = np.broadcast_to(evaluate(access.address, values), numbers.shape) * access.element_bytes
-    active = np.broadcast_to(evaluate(access.active, values) != 0, numbers.shape) & (numbers < threads)
-    if not active.any():
-        return None
+    exists = numbers < threads
+    for turn in _turns(access):
+        values = {THREAD: numbers, **{name: np.asarray(value, dtype=np.int64) for name, value in turn.items()}}
+        active = np.broadcast_to(evaluate(access.active, values) != 0, numbers.shape) & exists
+        if active.any():
+            place = np.broadcast_to(evaluate(access.address, values), numbers.shape) * access.element_bytes
+            worst = _worst(access, place, active)
+            return replace(worst, block=(turn.get("blockIdx.x", 0), turn.get("blockIdx.y", 0)))
+    return None
+
+
+def _turns(access: Access) -> Iterator[dict[str, int]]:
+    """Turns of the loops around an access, by index: the first of all loops, then those that are the last of some."""
+    if any(axis.count == 0 for axis in access.axes):
+        return
+    ends = [(0,) if axis.count == 1 else (0, axis.count - 1) for axis in access.axes]
+    for turn in sorted(product(*ends), key=lambda turn: sum(index > 0 for index in turn)):
+        yield {axis.index.name: index for axis, index in zip(access.axes, turn, strict=True)}
+
+
+def _worst(access: Access, place: Ints, active: Mask) -> Pattern:
+    """The warp that costs most, of warps [warps, 32]: their addresses in bytes, and which lanes are active."""
     store = access.op == "store"
     if access.array.space == "shared":
         costs = memory.wavefronts_of(place // WORD, active, access.lane_bytes // WORD, store)

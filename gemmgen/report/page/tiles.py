@@ -48,7 +48,7 @@ def block_picture(p: TileProgram, name: str) -> Picture:
         title = f"warp {area.warp}"
         d.rect(left + x, top + y, width, height, f"warp warp-{area.warp % COLOURS}", title)
         if width >= 18 and height >= 11:
-            d.text(left + x + width / 2, top + y + height / 2 + 3.5, str(area.warp), "label mid")
+            d.text(left + x + width - 4, top + y + height / 2 + 3.5, str(area.warp), "label end")
     d.rect(left, top, bn * scale, bm * scale, "frame")
     _operands(d, p, (left, top), (bn * scale, bm * scale), depth)
     for piece in pieces(p, 0):
@@ -114,15 +114,16 @@ def warp_picture(p: TileProgram, name: str) -> Picture:
             d.text(x + width / 2, y + height / 2 + 3.2, str(lane), "tiny mid on-lane-0" if lane == 0 else "tiny mid")
         elif width >= 14 and lane in (0, len(first) - 1):
             d.text(x + width + 4, y + (8 if lane == 0 else height), f"lane {lane}", "tiny")
-    if width < 14:
+    if width < 14 and len(rows) < 3:
         d.text(2, len(rows) * height + 14, "lane 0", "tiny")
         d.text(wide - 2, len(rows) * height + 14, f"lane {len(first) - 1}", "tiny end")
     level = p.product.level("thread")
     times = len(pieces(p, 0))
+    said = "with the lane's number" if numbered else "lane 0 in a strong colour"
     pieces_text = f"{times} pieces" if times > 1 else "one piece"
     caption = (
         f"Warp 0: its {min(WARP, p.threads)} lanes cover {len(rows) * level.m} x {len(cols) * level.n} elements of C; "
-        f"each has {pieces_text} of {level.m} x {level.n}, drawn as a cell with the lane's number. The line follows "
+        f"each has {pieces_text} of {level.m} x {level.n}, drawn as a cell ({said}). The line follows "
         "the lanes in order" + ("; paler cells are further pieces of the same lanes." if times > 1 else ".")
     )
     return Picture("Warp tile", caption, d.render(f"{name}-warp", f"Warp tile of {p.spec.name}", caption, "tile"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gemmgen.report.page.facts import RungFacts
 
 if TYPE_CHECKING:
+    from gemmgen.analysis.counts import Cost
     from gemmgen.analysis.explain import Explanation
     from gemmgen.spec.model import Spec
 
@@ -84,24 +85,29 @@ def _shared_ways(e: Explanation) -> float | None:
 
 
 def _used(e: Explanation) -> float | None:
-    loads, stores = (e.counts.total("global", op) for op in ("load", "store"))
-    moved = 32 * (loads.sectors + stores.sectors)
-    return (loads.bytes_used + stores.bytes_used) / moved if moved else None
+    moved = 32 * _sectors(e)
+    return sum(cost.bytes_used for cost in _global(e)) / moved if moved else None
+
+
+def _sectors(e: Explanation) -> float:
+    """Sectors that loads and stores move, and what the TMA engine fetches, counted in sectors."""
+    loads, stores, boxes = _global(e)
+    return loads.sectors + stores.sectors + boxes.bytes_used / 32
+
+
+def _global(e: Explanation) -> tuple[Cost, Cost, Cost]:
+    return e.counts.total("global", "load"), e.counts.total("global", "store"), e.counts.total("tma", "load")
 
 
 WAYS = "bank conflicts, n-way"
 
 _VALUES: Mapping[str, tuple[Callable[[Explanation], float | None], str, str]] = {
     "global load requests": (
-        lambda e: e.counts.total("global", "load").requests,
+        lambda e: e.counts.total("global", "load").requests + e.counts.total("tma", "load").requests,
         "simulated",
-        "load instructions of whole warps to global memory",
+        "load instructions of whole warps to global memory, and boxes that TMA fetches",
     ),
-    "global sectors": (
-        lambda e: e.counts.total("global", "load").sectors + e.counts.total("global", "store").sectors,
-        "simulated",
-        "32-byte pieces of global memory moved, loads and stores",
-    ),
+    "global sectors": (_sectors, "simulated", "32 bytes of global memory moved, by loads, stores and TMA"),
     "share of moved bytes used": (_used, "simulated", "bytes that lanes asked for, of those that the sectors carried"),
     "shared-memory wavefronts": (_shared_wavefronts, "simulated", "turns in which the banks serve the warps"),
     WAYS: (_shared_ways, "simulated", "wavefronts over those of an access without a conflict"),
