@@ -67,6 +67,12 @@ class Explanation:
         return flops(self.size)
 
     @property
+    def run(self) -> Run:
+        """What the model of time looks at."""
+        loop = self.compiled.loop if self.compiled else None
+        return Run(self.ir, self.size, self.counts, self.blocks, self.gpu, self.occupancy, self.beta, loop)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know before believing the kernel is fine."""
         return tuple(_warnings(self))

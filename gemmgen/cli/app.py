@@ -15,7 +15,9 @@ from gemmgen.cli.diff import diff
 from gemmgen.cli.explain import explain
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
+from gemmgen.cli.profile import profile
 from gemmgen.cli.run import run
+from gemmgen.cli.tune import tune
 
 HELP = """A compiler for tiled matrix multiplication on NVIDIA GPUs.
 
@@ -63,8 +65,10 @@ app.command("check")(check)
 app.command("run")(run)
 app.command("bench")(bench)
 app.command("ladder")(ladder)
+app.command("tune")(tune)
 app.command("explain")(explain)
 app.command("diff")(diff)
 app.command("ablate")(ablate)
+app.command("profile")(profile)
 app.command("banks")(banks)
 app.command("gpus")(gpus)

@@ -1,0 +1,204 @@
+"""What a GPU's counters say beside what was predicted: which counter is which count, and whether they agree.
+
+Counter names are Nsight Compute's. Pure functions: of its CSV text, and of an explanation.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gemmgen.analysis.compiled import as_compiled, as_written
+from gemmgen.analysis.counts import Counts
+from gemmgen.analysis.explain import Explanation
+from gemmgen.analysis.traffic import compulsory_bytes
+from gemmgen.ir.nodes import Call
+
+_L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
+_SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+
+TIME = "gpu__time_duration.sum"
+DRAM_READ = "dram__bytes_read.sum"
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+
+COUNTERS: Mapping[str, str] = {
+    "global load requests": _L1.format("t_requests", "ld"),
+    "global load sectors": _L1.format("t_sectors", "ld"),
+    "global store requests": _L1.format("t_requests", "st"),
+    "global store sectors": _L1.format("t_sectors", "st"),
+    "multiply-adds": FFMA,
+    "shared load requests": "smsp__inst_executed_op_shared_ld.sum",
+    "shared load wavefronts": _SHARED.format("ld"),
+    "shared store requests": "smsp__inst_executed_op_shared_st.sum",
+    "shared store wavefronts": _SHARED.format("st"),
+}
+"""Counts and the counter that is each."""
+
+BUSY: Mapping[str, str] = {
+    "issue": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "compute": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    "shared": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    "l2": "lts__t_sectors.avg.pct_of_peak_sustained_elapsed",
+    "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+}
+"""How busy each resource is, in percent of its peak, where the profiler knows these names."""
+
+WITHIN: Mapping[str, float] = {"shared store wavefronts": 0.02}
+"""How far a count may lie from its counter and agree; others must be equal. A shared store may be replayed."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Counters of one launch, by their names; times in seconds, the rest in base units."""
+
+    kernel: str
+    values: Mapping[str, float]
+
+
+def parse_ncu(text: str) -> list[Measured]:
+    """The launches in Nsight Compute's CSV, in order: a row for each (``--page raw``), or one for each counter.
+
+    Lines that are no CSV (``==PROF==``) are skipped, and so are values that are no numbers.
+    """
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    rows = list(csv.reader(lines))
+    if not rows:
+        return []
+    header, *body = rows
+    records = [dict(zip(header, row, strict=False)) for row in body]
+    return list(_long(records) if "Metric Name" in header else _wide(records))
+
+
+def _wide(records: Sequence[Mapping[str, str]]) -> Iterator[Measured]:
+    units = next((r for r in records if not r.get("ID", "").strip()), {})
+    for r in records:
+        if r.get("ID", "").strip():
+            values = {name: _value(text, units.get(name, "")) for name, text in r.items() if "." in name}
+            yield Measured(r.get("Kernel Name", ""), {name: v for name, v in values.items() if v is not None})
+
+
+def _long(records: Sequence[Mapping[str, str]]) -> Iterator[Measured]:
+    launches: dict[str, tuple[str, dict[str, float]]] = {}
+    for r in records:
+        value = _value(r.get("Metric Value", ""), r.get("Metric Unit", ""))
+        _, values = launches.setdefault(r.get("ID", ""), (r.get("Kernel Name", ""), {}))
+        if value is not None:
+            values[r["Metric Name"]] = value
+    for kernel, values in launches.values():
+        yield Measured(kernel, values)
+
+
+_SCALE = {
+    "s": 1.0, "second": 1.0, "ms": 1e-3, "msecond": 1e-3, "us": 1e-6, "usecond": 1e-6, "ns": 1e-9, "nsecond": 1e-9,
+    "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12,
+}  # fmt: skip
+
+
+def _value(text: str, unit: str) -> float | None:
+    try:
+        return float(text.replace(",", "")) * _SCALE.get(unit.strip(), 1.0)
+    except ValueError:
+        return None
+
+
+def total(launches: Sequence[Measured]) -> dict[str, float]:
+    """The counters of several launches of one product: sums, and for percentages those of the longest launch."""
+    longest = max(launches, key=lambda m: m.values.get(TIME, 0.0), default=Measured("", {}))
+    out = {name: value for name, value in longest.values.items() if ".pct" in name}
+    for m in launches:
+        for name, value in m.values.items():
+            if ".pct" not in name:
+                out[name] = out.get(name, 0.0) + value
+    return out
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A count as predicted and as measured; None where it was not measured, or where there is nothing to expect."""
+
+    name: str
+    predicted: int | None
+    measured: int | None
+    within: float = 0.0
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether they agree; None where one of them is missing."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return abs(self.measured - self.predicted) <= self.within * max(self.predicted, self.measured)
+
+    @property
+    def off(self) -> float | None:
+        """How much more was measured, as a part of what was predicted."""
+        if not self.predicted or self.measured is None:
+            return None
+        return self.measured / self.predicted - 1
+
+
+def predicted(e: Explanation) -> dict[str, int]:
+    """What each counter should show. Shared loads are as compiled; so are multiply-adds, of which the scaling by beta
+    takes one for each element of C that is read."""
+    loads, stores = e.counts.total("global", "load"), e.counts.total("global", "store")
+    shared = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
+    kept = e.counts.total("shared", "store")
+    return {
+        "global load requests": loads.requests,
+        "global load sectors": loads.sectors,
+        "global store requests": stores.requests,
+        "global store sectors": stores.sectors,
+        "multiply-adds": e.counts.fma + _scalings(e.counts),
+        "shared load requests": shared.requests,
+        "shared load wavefronts": shared.wavefronts,
+        "shared store requests": kept.requests,
+        "shared store wavefronts": kept.wavefronts,
+    }
+
+
+def _scalings(counts: Counts) -> int:
+    """Elements of C that are read, to be scaled by beta and added."""
+    return sum(a.cost.elements for a in counts.accesses if (a.operand, a.op, a.space) == ("C", "load", "global"))
+
+
+def compare(e: Explanation, values: Mapping[str, float]) -> list[Comparison]:
+    """Every count beside its counter."""
+    expected = predicted(e)
+    rows = []
+    for name, counter in COUNTERS.items():
+        measured = values.get(counter)
+        rows.append(
+            Comparison(name, expected[name], None if measured is None else round(measured), WITHIN.get(name, 0.0))
+        )
+    return rows
+
+
+def is_asynchronous(e: Explanation) -> bool:
+    """Whether the kernel moves data by instructions that the counters of loads and stores may not count."""
+    return any(isinstance(a.statement, Call) for a in e.counts.accesses)
+
+
+def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:
+    """Plain data: every count with its counter, the shared loads as written, times, and how busy each resource was."""
+    written = as_written(e.counts)
+    compiled = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
+    return {
+        "kernel": e.ir.name,
+        "variant": e.ir.variant.label,
+        "size": list(e.size),
+        "beta": e.beta,
+        "counts": [
+            {"name": c.name, "predicted": c.predicted, "measured": c.measured, "within": c.within, "agrees": c.agrees}
+            for c in compare(e, values)
+        ],
+        "shared_loads_as_written": {"requests": written.requests, "wavefronts": written.wavefronts},
+        "widths_seen": compiled.seen,
+        "asynchronous_copies": is_asynchronous(e),
+        "seconds": values.get(TIME),
+        "expected_s": e.bound.total_s,
+        "bound": e.bound.to_dict(),
+        "dram_read_bytes": values.get(DRAM_READ),
+        "compulsory_bytes": compulsory_bytes(e.size, e.beta),
+        "busy_percent": {r: values.get(name) for r, name in BUSY.items()},
+    }

@@ -1,0 +1,61 @@
+"""Counters beside predictions, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemmgen.analysis.compiled import as_compiled, as_written
+from gemmgen.analysis.counters import BUSY, DRAM_READ, TIME, Comparison, compare, is_asynchronous
+from gemmgen.analysis.explain import Explanation
+from gemmgen.analysis.traffic import compulsory_bytes
+from gemmgen.report.table import duration, format_table
+
+
+def profile_text(e: Explanation, values: Mapping[str, float]) -> str:
+    """Every count, the time, and how busy each resource was, predicted beside measured."""
+    m, n, k = e.size
+    head = f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, {e.ir.variant.label} variant"
+    rows = [_row(c) for c in compare(e, values)]
+    table = format_table(["count", "predicted", "measured", "off", ""], rows)
+    return "\n".join([head, table, *_notes(e), *_times(e, values)])
+
+
+def _row(c: Comparison) -> list[object]:
+    off = None if c.off is None else f"{c.off:+.2%}"
+    mark = {True: "agrees", False: "DIFFERS", None: "not measured"}[c.agrees]
+    return [c.name, _number(c.predicted), _number(c.measured), off, mark]
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _notes(e: Explanation) -> list[str]:
+    written, compiled = as_written(e.counts), as_compiled(e.counts, e.compiled.loop if e.compiled else None)
+    lines = []
+    if written.requests:
+        how = "as its widths in the machine code say" if compiled.seen else "as may be; its code was not seen to"
+        lines.append(
+            f"shared loads as written: {written.requests:,} requests, {written.wavefronts:,} wavefronts; "
+            f"above they are as compiled, {how}"
+        )
+    if is_asynchronous(e):
+        lines.append("this kernel copies asynchronously, which these counters may count elsewhere or not at all")
+    return lines
+
+
+def _times(e: Explanation, values: Mapping[str, float]) -> list[str]:
+    lines = []
+    if TIME in values:
+        expected, measured = e.bound.total_s, values[TIME]
+        lines.append(
+            f"time {duration(measured)} measured under the profiler, {duration(expected)} expected "
+            f"({expected / measured - 1:+.0%}); bound by {e.bound.by} by the model"
+        )
+    if DRAM_READ in values:
+        least = compulsory_bytes(e.size, e.beta) - 4 * e.size[0] * e.size[1]
+        lines.append(f"{values[DRAM_READ]:,.0f} bytes read from DRAM, at least {least:,} are")
+    busy = {r: values[name] for r, name in BUSY.items() if name in values}
+    if busy:
+        lines.append("busy, of the peak: " + ", ".join(f"{r} {percent:.0f}%" for r, percent in busy.items()))
+    return lines
