@@ -32,10 +32,11 @@ def variants_for(spec: Spec, shape: Shape) -> list[Variant]:
 
 def compile_candidate(spec: Spec, shape: Shape, target: Target) -> Compiled | Failed:
     """Compile what the shape needs into the cache, and judge it. The figures are the worst of the variants'."""
+    from gemmgen.api import lower, parse
     from gemmgen.cuda.emit import emit_cuda
-    from gemmgen.lower import lower
     from gemmgen.runtime.build import compile_target
 
+    spec = parse(as_sent(spec))  # the text of the kernel, its comments included, is what the process that runs it makes
     found: list[Compiled] = []
     try:
         for variant in variants_for(spec, shape):
@@ -54,6 +55,11 @@ def compile_candidate(spec: Spec, shape: Shape, target: Target) -> Compiled | Fa
         max((c.spill_bytes for c in found if c.spill_bytes is not None), default=None),
         max((c.port_stall for c in found if c.port_stall is not None), default=None),
     )
+
+
+def as_sent(spec: Spec) -> str:
+    """The spec as it is handed to the process that runs it."""
+    return spec.to_text(comment=False)
 
 
 def _first_lines(text: str) -> str:

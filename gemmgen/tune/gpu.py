@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.target import GPUS, Gpu
 from gemmgen.tune.backend import Care, Compiled, Failed, Measured
-from gemmgen.tune.compiling import compile_candidate
+from gemmgen.tune.compiling import as_sent, compile_candidate
 from gemmgen.tune.process import Patience, WorkerProcess
 from gemmgen.tune.records import Machine
 from gemmgen.tune.shapes import Shape
@@ -54,7 +54,7 @@ class GpuBackend:
         return compile_candidate(candidate.spec, shape, self._target)
 
     def measure(self, batch: Sequence[Candidate], shape: Shape, care: Care, *, warm: bool) -> list[Measured | Failed]:
-        return self._worker.measure([c.spec.to_text(comment=False) for c in batch], shape, care, warm=warm)
+        return self._worker.measure([as_sent(c.spec) for c in batch], shape, care, warm=warm)
 
     def close(self) -> None:
         self._worker.close()

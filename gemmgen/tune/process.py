@@ -57,7 +57,7 @@ class WorkerProcess:
     ) -> None:
         self.patience = patience or Patience()
         self._command = list(command)
-        self._environment = {**os.environ, **(environment or {}), "PYTHONPATH": _python_path()}
+        self._environment = {**os.environ, **(environment or {}), "PYTHONPATH": python_path()}
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._shape: tuple[Any, ...] | None = None
@@ -176,7 +176,7 @@ def _read(process: subprocess.Popen[str], answers: queue.Queue[dict[str, Any] | 
     answers.put(None)
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """This gemmgen first, also where it was found by other means than the environment."""
     import gemmgen
 

@@ -1,0 +1,262 @@
+"""``gemmgen tune``: find the fastest kernel for a shape, and keep what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli.options import Json, Size, Sizes, parse_sizes
+
+if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
+    from gemmgen.tune.records import Record
+    from gemmgen.tune.tuner import TuneResult
+
+DEFAULT_SIZES = Sizes([Size(4096, 4096, 4096)])
+
+
+class Search(StrEnum):
+    """In which order candidates are timed."""
+
+    guided = "guided"
+    exhaustive = "exhaustive"
+    random = "random"
+    optuna = "optuna"
+
+
+def tune(
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SPEC", help="Spec files or names, with tune lines or without; none: a space for the shape.",
+            show_default=False,
+        ),
+    ] = None,
+    sizes: Annotated[
+        Sizes | None,
+        typer.Option(
+            "--size", "--sizes", "--shape", metavar="SIZE,...", parser=parse_sizes,
+            help="Shapes to tune for, separated by commas: 4096,16x4096x4096; default: 4096.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SETTING=A,B", help="Values to choose from, beside the tune lines: stages=2,3."),
+    ] = None,
+    search: Annotated[Search, typer.Option("--search", help="In which order candidates are timed.")] = Search.guided,
+    timings: Annotated[int, typer.Option("--timings", min=1, help="At most this many candidates are timed.")] = 60,
+    seed: Annotated[int, typer.Option("--seed", help="For searches that draw.")] = 0,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Keep to one set of operands, so that the L2 cache is warm.")
+    ] = False,
+    model: Annotated[bool, typer.Option("--model", help="Choose by the model alone; nothing is measured.")] = False,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="For which GPU the model chooses.")] = "h200",
+    gpus: Annotated[
+        int, typer.Option("--gpus", min=0, help="Tune several shapes on so many GPUs at a time; 0: all there are.")
+    ] = 1,
+    records: Annotated[
+        Path | None,
+        typer.Option("--records", metavar="FILE", help="The file of results; default: GEMMGEN_RECORDS, or the user's."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show what is recorded, and leave.")] = False,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="FILE.gemm", help="Write the winner as a spec.")
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option("--plot", metavar="FILE.svg|.png|-", help="Plot GFLOP/s against each parameter; -: as text."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Find the fastest kernel for a shape.
+
+    Candidates come from the spec's tune lines, from --set, or from what is known to be fast for the shape. What breaks
+    a rule or is hopeless by the model is left out; the rest is compiled, checked against float64 and timed in a process
+    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it. Examples:
+
+      gemmgen tune --size 1000x1000x1000 --export fast.gemm
+
+      gemmgen tune warptile --set stages=1,2 --set prefetch=on,off --plot tune.svg
+
+      gemmgen tune --size 512,1024,8x4096x4096 --gpus 2
+
+      gemmgen tune --show
+    """
+    if show:
+        return show_records(sizes, records, export=export, plot=plot, json=json)
+    loaded = artifacts.load_specs(specs) if specs else []
+    choices = dict(parse_setting(text) for text in settings or [])
+    shapes = sizes or DEFAULT_SIZES
+    if len(shapes) > 1 and (export or plot):
+        raise exits.UsageError("--export and --plot are for one shape; with several, `tune --show --size ...` has them")
+    if model:
+        results = [by_model(loaded, choices, shape, gpu) for shape in shapes]
+        return finish(results, export, plot, json)
+    options = how(search, timings, seed, warm)
+    if len(shapes) > 1 and gpus != 1:
+        return on_many(loaded, choices, shapes, options, gpus, records, json)
+    results = [on_one(loaded, choices, shape, options, records) for shape in shapes]
+    return finish(results, export, plot, json)
+
+
+def how(search: Search, timings: int, seed: int, warm: bool) -> Any:
+    import os
+
+    from gemmgen.tune.tuner import Options
+
+    return Options(search.value, timings, seed, warm, os.cpu_count() or 1)
+
+
+def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
+    """``stages=2,3`` as a choice, read as a tune line is. Raises UsageError."""
+    from gemmgen.diagnostics import SpecError
+    from gemmgen.spec.parse import parse
+
+    name, equals, values = text.partition("=")
+    line = f"tune {name} in {{{values}}}"
+    if not equals:
+        raise exits.UsageError(f"--set {text}: write it like --set stages=2,3")
+    try:
+        found = parse(f"kernel chosen\ntile block 16x16x8\n{line}\n").tune
+    except SpecError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        raise exits.UsageError(f"--set {text}: {error.message}{hint}") from None
+    return found[0]
+
+
+def given(specs: Sequence[Spec]) -> Any:
+    """What gemmgen.tune takes: nothing, the one spec, or all."""
+    return None if not specs else specs[0] if len(specs) == 1 else list(specs)
+
+
+def by_model(specs: Sequence[Spec], choices: dict[str, tuple[Any, ...]], size: Size, gpu: str) -> TuneResult:
+    import gemmgen
+
+    return gemmgen.tune(given(specs), *size, choices=choices or None, device="sim", gpu=gpu, records=False)
+
+
+def on_one(
+    specs: Sequence[Spec], choices: dict[str, tuple[Any, ...]], size: Size, options: Any, records: Path | None
+) -> TuneResult:
+    import gemmgen
+
+    with output.progress(f"{size}: looking at candidates") as shown:
+        return gemmgen.tune(
+            given(specs), *size, choices=choices or None, options=options, search=options.search, warm=options.warm,
+            records=records, progress=lambda doing: shown.update(f"{size}: {doing}"),
+        )  # fmt: skip
+
+
+def on_many(
+    specs: Sequence[Spec], choices: dict[str, tuple[Any, ...]], sizes: Sizes, options: Any, gpus: int,
+    records: Path | None, json: bool,
+) -> int:  # fmt: skip
+    """Several shapes, one process a GPU; 1 where a shape was not tuned."""
+    from dataclasses import asdict
+
+    from gemmgen.report.table import duration, format_table
+    from gemmgen.runtime.device import count, required
+    from gemmgen.tune.records import default_path
+    from gemmgen.tune.share import Task, tune_many
+
+    required()
+    there = count()
+    if gpus > there:
+        raise exits.UsageError(f"--gpus {gpus}: there are {there}")
+    texts = tuple(spec.to_text() for spec in specs) or None
+    tasks = [Task((size.m, size.n, size.k), texts, {n: list(v) for n, v in choices.items()}, options) for size in sizes]
+    with output.progress("tuning") as shown:
+        found = tune_many(tasks, range(gpus or there), records or default_path(), shown.update)
+    if json:
+        output.print_json([asdict(outcome) for outcome in found])
+    else:
+        rows = [
+            ["x".join(map(str, o.shape)), "-" if o.seconds is None else duration(o.seconds), o.timings, o.gpu, o.error]
+            for o in found
+        ]
+        output.result(format_table(("shape", "time", "timings", "GPU", ""), rows))
+    return exits.FAILED if any(o.error for o in found) else exits.OK
+
+
+def finish(results: Sequence[TuneResult], export: Path | None, plot: str | None, json: bool) -> int:
+    from gemmgen.report.tuning import rates, result_dict, result_text
+
+    if export:
+        write_spec(results[0].best.to_text(comment=False), export)
+    if plot:
+        size = "x".join(map(str, results[0].shape))
+        draw(rates(results[0]), plot, f"{size} on {results[0].gpu}", json)
+    if json:
+        found = [result_dict(result) for result in results]
+        output.print_json(found[0] if len(found) == 1 else found)
+    else:
+        output.result("\n\n".join(result_text(result) for result in results))
+    return exits.OK
+
+
+def write_spec(text: str, path: Path) -> None:
+    output.write_file(path, text.encode())
+    output.say(f"wrote {path}")
+
+
+def draw(trials: Sequence[tuple[Spec, float]], target: str, title: str, json: bool) -> None:
+    """A plot into a file, by its suffix, or as text: where matplotlib is missing, as text with a note."""
+    from gemmgen.diagnostics import GemmgenError
+    from gemmgen.report.tuning import plot_image, plot_text, points
+
+    found = points(trials)
+    kind = Path(target).suffix.removeprefix(".")
+    if target != "-" and kind not in ("svg", "png"):
+        raise exits.UsageError(f"--plot {target}: the name ends in .svg or .png, or is - for text")
+    show = output.say if json else output.result
+    if target == "-":
+        show(plot_text(found))
+        return
+    try:
+        image = plot_image(found, title, kind)
+    except GemmgenError as error:
+        output.say(f"{error}; as text:")
+        show(plot_text(found))
+        return
+    output.write_file(Path(target), image)
+    output.say(f"wrote {target}")
+
+
+def show_records(sizes: Sizes | None, path: Path | None, *, export: Path | None, plot: str | None, json: bool) -> int:
+    """What the file of records holds, of some shapes or of all; 1 where it holds nothing of that."""
+    from gemmgen.report.tuning import records_table
+    from gemmgen.tune.records import Records, default_path
+
+    path = path or default_path()
+    if not path.is_file():
+        raise exits.UsageError(f"no records at {path}; `gemmgen tune --size ...` makes some")
+    with Records(path) as book:
+        wanted = [None] if sizes is None else [(size.m, size.n, size.k) for size in sizes]
+        found = [record for shape in wanted for record in book.find(shape=shape)]
+    good = [r for r in found if r.status == "ok" and r.seconds is not None]
+    if (export or plot) and len({(r.shape, r.machine.gpu) for r in good}) != 1:
+        raise exits.UsageError("--export and --plot need records of one shape; name it with --size")
+    if export:
+        write_spec(min(good, key=rank).spec, export)
+    if plot:
+        from gemmgen.api import parse
+
+        trials = [(parse(r.spec), r.gflops or 0.0) for r in good]
+        draw(trials, plot, "x".join(map(str, good[0].shape)) + f" on {good[0].machine.gpu}", json)
+    if json:
+        output.print_json([r.to_dict() for r in found])
+    elif found:
+        output.result(records_table(found))
+    else:
+        output.say("nothing is recorded for that")
+    return exits.OK if found else exits.FAILED
+
+
+def rank(record: Record) -> tuple[int, float]:
+    """The fastest of those that were timed most carefully."""
+    return -record.level, record.seconds or float("inf")
