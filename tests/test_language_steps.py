@@ -75,7 +75,7 @@ def test_any_legal_number_of_steps_in_the_text_is_right(
 
 @pytest.mark.parametrize("thread", ["1x1", "4x4", "1x4"])
 @pytest.mark.parametrize(
-    "use", ["directB", "directB, float4", "directB, cpasync", "directB, cpasync, spread", "directB, float4, tma", "snake"]
+    "use", ["directB", "directB, float4", "directB, cpasync", "directB, cpasync, spread", "directB, float4, tma"]
 )
 def test_b_from_global_memory_stays_inside_it_and_at_its_own_step(use: str, thread: str) -> None:
     spec = parse(f"kernel mine\ntile block 32x32x8\ntile thread {thread}\nuse smem, {use}\nstages 2\n")

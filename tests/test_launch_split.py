@@ -7,6 +7,7 @@ import pytest
 from test_launch import SCALAR, VECTOR, planned, variant_of
 
 import gemmgen
+from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.launch import EXACT, LARGEST, Limits
 from gemmgen.spec.model import Operand, Spec
@@ -92,3 +93,10 @@ def test_g07_split_k_is_right_for_few_and_no_steps_of_k(spec: Spec, k: int) -> N
             found = gemmgen.simulate(spec, a, b, start, alpha, beta)
             assert found.faults == ()
             assert gemmgen.verify(found.C, a, b, start, alpha, beta).ok
+
+
+def test_g28_offsets_into_the_workspace_are_64_bit() -> None:
+    second = gemmgen.lower(SHARED).then
+    assert second is not None
+    text = emit_cuda(second)
+    assert "W[z * ldw * M + blockIdx.x * ldw + at]" in text and "blockIdx.y * THREADS + threadIdx.x" in text

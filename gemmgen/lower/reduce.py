@@ -41,7 +41,8 @@ def reduction(p: TileProgram) -> KernelIR:
     width = widest(p.variant.bytes("C"))
     run = elements_a_block(p.variant)
     out: list[Stmt] = []
-    thread = BLOCK_Y * THREADS + Var("threadIdx.x", 0, THREADS - 1)
+    threads = Constant("THREADS", THREADS, str(THREADS), "threads in a block")
+    thread = BLOCK_Y * threads.expr + Var("threadIdx.x", 0, THREADS - 1)
     at = let(out, "at", thread * width, "first element of this thread")
     splits = Constant("SPLIT_K", p.split_k, str(p.split_k), "slices to add up")
     shape = (Const(width),) if width > 1 else ()
@@ -55,7 +56,7 @@ def reduction(p: TileProgram) -> KernelIR:
         return each(array, Const(0))
 
     def add(z: Expr) -> list[Stmt]:
-        source = Ref(WORKSPACE, ((z * lines + BLOCK_X) * LDW + at,))
+        source = Ref(WORKSPACE, (z * LDW * lines + BLOCK_X * LDW + at,))
         more = nest([("v", width, 1)], lambda v: [_add(each(total, v), Read(each(part, v)))])
         return [Alloc(part), Load(first(part), source, width, None, "split_k"), *more]
 
@@ -81,7 +82,7 @@ def reduction(p: TileProgram) -> KernelIR:
         spec=p.spec,
         variant=p.variant,
         summary="The second kernel of split-K: adds up what the blocks that share a tile of C left in W.",
-        constants=(splits, Constant("THREADS", THREADS, str(THREADS), "threads in a block")),
+        constants=(splits, threads),
         assertions=(),
         params=(
             Param("M", "int", why="rows of C"),

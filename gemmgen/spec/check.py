@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gemmgen.diagnostics import Problem, Span, SpecError, quoted
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
+from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
 from gemmgen.spec.steps import idle, step_problems
 from gemmgen.spec.suggest import (
     LANES,
@@ -61,7 +62,7 @@ def problems(subject: Subject) -> list[Problem]:
 
 def notes(spec: Spec) -> tuple[str, ...]:
     """What is legal and worth saying."""
-    found = list(idle(spec))
+    found = [*idle(spec), *idle_swizzle(spec)]
     if spec.warp is not None and not spec.has("warptile"):
         found.append(f"tile warp {spec.warp[0]}x{spec.warp[1]} has no effect without 'use warptile'")
     return tuple(found)
@@ -279,6 +280,7 @@ RULES: tuple[Callable[[Subject], Iterator[Problem]], ...] = (
     _choices,
     _k_step,
     step_problems,
+    pipeline_problems,
     _tiling,
     _warp_given,
     _lanes,
