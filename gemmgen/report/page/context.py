@@ -56,6 +56,12 @@ class AccessRow:
         return self.cost.cost.bytes_used / (32 * sectors) if sectors else None
 
     @property
+    def excess(self) -> float:
+        """Wavefronts, or sectors, beyond what the same words need."""
+        ways = self.picture.ways if self.picture else self.ways or 1.0
+        return (self.cost.cost.wavefronts + self.cost.cost.sectors) * (1 - 1 / ways)
+
+    @property
     def bad(self) -> bool:
         return (self.ways or 1) > 1.001 or (self.picture is not None and self.picture.ways > 1.001)
 
@@ -228,7 +234,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
     tile = lines(print_tile(facts.program), print_tile(before.program) if before else None, code.tile_html)
     cuda = lines(facts.cuda, before.cuda if before else None, code.cuda_html)
     accesses = access_rows(facts)
-    worst = max((a for a in accesses if a.picture), key=lambda a: a.picture.ways if a.picture else 0, default=None)
+    worst = max((a for a in accesses if a.picture), key=lambda a: a.excess, default=None)
     return {
         "facts": facts,
         "before": before,

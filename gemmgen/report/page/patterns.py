@@ -27,7 +27,8 @@ WORD = 4
 @dataclass(frozen=True)
 class Pattern:
     """One access of one warp, in the first turn of its loops that gets to it: ``addresses`` in bytes, by lane, None
-    for a lane that is not active; ``nbytes`` a lane. ``block`` is (x, y); the warp is the first of those that cost most.
+    for a lane that is not active; ``nbytes`` a lane. ``block`` is (x, y); the warp is the first of those that cost
+    most.
     """
 
     access: Access
