@@ -139,7 +139,7 @@ def traffic_text(e: Explanation) -> str:
     rows: list[list[object]] = [
         ["registers from shared memory", _size(shared), _ratio(e.flops, shared)],
         ["threads from global memory, as tiled", _size(asked), i.block_tile],
-        ["SMs to L1 and L2, in sectors", _size(sectors), _ratio(e.flops, sectors)],
+        ["warps from global memory, in sectors", _size(sectors), _ratio(e.flops, sectors)],
         ["DRAM with a perfect L2, each matrix once", _size(compulsory_bytes(e.size, e.beta)), i.ideal],
         ["for comparison: two loads a multiply-add", _size(ITEM * e.flops), i.naive],
     ]
