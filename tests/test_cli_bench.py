@@ -13,6 +13,7 @@ import pytest
 import gemmgen
 from gemmgen.cli import host, ladder, machine, run, timing
 from gemmgen.cli.options import Size
+from gemmgen.report import ladder as report_ladder
 from gemmgen.report.bench import Comparison, comparison_table
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.measured import measured_markdown
@@ -131,6 +132,18 @@ def test_ladder_on_a_gpu_is_the_lesson_s_table(gpu: list[list[str]], capsys: pyt
     assert [word in lines[2] for word in ("time", "GFLOP/s", "of cuBLAS", "bottleneck fixed", "new bottleneck")]
     assert "8 ms" in lines[4] and "12.5%" in lines[4] and f"{2 * 4096**3 / 0.008 / 1e9:,.0f}" in lines[4]
     assert "cuBLAS" in lines[11] and "100.0%" in lines[11]
+
+
+def test_the_report_of_a_run_on_a_gpu_shows_its_times(
+    gpu: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_ladder, "RUNGS", RUNGS[:3])
+    file = tmp_path / "ladder.html"
+    assert run(["ladder", "--size", "1024", "--report", str(file)]) == 0
+    html = file.read_text(encoding="utf-8")
+    assert "this run: NVIDIA Play at 1024x1024x1024, driver 580.95.05" in html and "cuBLAS 13.1.0" in html
+    # Played: 8, 7 and 6 ms, and cuBLAS 5.
+    assert all(f"{ms}\u202fms" in html for ms in (8, 7, 6, 5)) and "62.5% of cuBLAS" in html
 
 
 def test_ladder_json_on_a_gpu(gpu: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
