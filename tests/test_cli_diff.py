@@ -200,3 +200,27 @@ def test_mistakes(arguments: list[str], says: str, capsys: pytest.CaptureFixture
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = told(capsys, command, "--help")
     assert f"\n    gemmgen {command} " in out and "--json" in out
+
+
+def test_on_a_gpu_ablations_are_timed_in_one_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gemmgen.cli.ablate as command
+    import gemmgen.cli.timing as timing
+    import gemmgen.explaining as explaining
+    import gemmgen.runtime.device as device
+    from gemmgen.report.bench import Comparison
+    from gemmgen.runtime.timing import Bench, Timing
+
+    def compare(specs: Any, size: Any, **_: Any) -> Comparison:
+        times = [Timing(s.name, 1e-3 * (i + 1), 0, 0, 0, 0, 9, 9) for i, s in enumerate(specs)]
+        return Comparison(Bench(size, 1.0, 0.0, False, 1, 0, "graph", tuple(times), ()))
+
+    monkeypatch.setattr(explaining, "_compiled", lambda *_: None)
+    monkeypatch.setattr(command, "is_right", lambda spec: True)
+    monkeypatch.setattr(timing, "compare", compare)
+    monkeypatch.setattr(device, "current", lambda: object())
+    found = told_json(capsys, "ablate", "smem", "--size", "64", "--gpu", "h200")["ablations"]
+    assert [(r["milliseconds"], r["whole_milliseconds"]) for r in found] == [(2.0, 1.0), (3.0, 1.0)]
+    out = told(capsys, "ablate", "smem", "--size", "64", "--gpu", "h200")
+    assert "measured" in out and "2 ms" in out and "x 3" in out
