@@ -90,6 +90,14 @@ def test_scaling_by_beta_is_a_multiply_add_of_each_element_of_c() -> None:
     assert scaled["multiply-adds"] - plain["multiply-adds"] == 100 * 70
 
 
+def test_asynchronous_copies_are_neither_loads_nor_stores() -> None:
+    text = "kernel copies\ntile block 64x64x16\ntile thread 4x4\nuse coalescing, smem, float4, cpasync\nstages 2\n"
+    e = gemmgen.explain(gemmgen.parse(text), 128, 128, 64, beta=1.0)
+    found = predicted(e)
+    assert e.counts.total("global", "load").requests > found["global load requests"] > 0
+    assert found["shared store requests"] == 0 < found["shared load requests"]
+
+
 def test_shared_loads_are_predicted_as_compiled() -> None:
     e = explained("smem")
     written = e.counts.total("shared", "load")

@@ -30,8 +30,7 @@ class Waits:
 
 WAITS = Waits()
 """Chosen by hand, from the latencies of pointer chasing (arXiv:2402.13499: 260 clocks to the L2 of an H100) and with an
-eye on times of plain kernels on an H200. Not the result of a fit: tests/gpu/calibrate.py makes one, on specs outside
-the ladder."""
+eye on the ladder's times on an H200. Not calibrated: tests/gpu/calibrate.py fits them to specs outside the ladder."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _access_cells(a: AccessCost) -> list[object]:
             ways = f"{c.wavefronts / c.ideal_wavefronts:.3g}-way"
             return [name, ITEM * a.width, c.requests, None, None, None, c.wavefronts, ways]
         case "tma":
-            return [f"{name} boxes", None, c.requests, None, None, None, None, None]
+            return [f"{name} boxes", None, c.requests, None, None, _size(c.bytes_used), None, None]
 
 
 def _line(number: int | None) -> str | None:

@@ -40,7 +40,7 @@ def _notes(e: Explanation) -> list[str]:
             f"above they are as compiled, {how}"
         )
     if is_asynchronous(e):
-        lines.append("this kernel copies asynchronously, which these counters may count elsewhere or not at all")
+        lines.append("asynchronous copies are left out: they are neither loads nor stores to these counters")
     return lines
 
 
