@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BYTES = 128
 _ALIGN = 64  # where the driver wants to write one
-_REMEMBERED = 256  # addresses for which a launch keeps its map
+_REMEMBERED = 64  # addresses for which a launch keeps its map
 
 # CUDA driver API, cuTensorMapEncodeTiled
 _FLOAT32 = 7  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32: denormals are kept
