@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.overlap import refuse_overlap
 from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ Kernel = Literal["main", "then"]
 OPERANDS = ("A", "B", "C")
 ITEM = 4  # bytes of a float32
 WIDEST = 16  # bytes of the widest access
+LINE = WIDEST // ITEM  # elements to which the lines of a copy are padded
+FETCHES_WORTH_A_COPY = 8  # by how many blocks each element is fetched, for aligned lines to be worth a copy
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,9 @@ def kernel_of(main: KernelIR, which: Kernel) -> KernelIR:
 
 @dataclass(frozen=True)
 class Copy:
-    """An input to be copied before the launches, because of its strides: into a buffer whose base is a multiple of 16
-    bytes, contiguous in the spec's order, rows (or columns, for order "col") ``leading`` elements apart."""
+    """An input to be copied before the launches, because of its strides or its alignment: into a buffer whose base is
+    a multiple of 16 bytes, in the spec's order, rows (or columns, for order "col") ``leading`` elements apart, with
+    zeros between the end of one and the start of the next."""
 
     operand: str
     leading: int
@@ -127,6 +131,7 @@ class _Place:
     leading: int
     align: int
     copy: Copy | None = None
+    padded: bool = False
 
 
 def plan(
@@ -188,9 +193,11 @@ def plan_aligned(
     if k > deepest:
         raise ArgumentError(f"K is {k}; the largest K of one launch is {deepest}")
     places = {
-        name: _place(name, order_of(spec, name), shape, strides[i], addresses[i])
+        name: _place(name, order_of(spec, name), shape, strides[i], addresses[i], padding=variant is None)
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
     }
+    if variant is None:
+        places = {name: _repacked(spec, name, place, (m, n, k)) for name, place in places.items()}
     chosen = _fitting(spec, size=(m, n, k), places=places) if variant is None else variant
     if variant is not None:
         _refuse_variant(spec, variant, (m, n, k), places)
@@ -250,7 +257,10 @@ def order_of(spec: Spec, name: str) -> str:
     return {"A": spec.A, "B": spec.B, "C": spec.C}[name].order
 
 
-def _place(name: str, order: str, shape: tuple[int, int], strides: tuple[int, int], address: int) -> _Place:
+def _place(
+    name: str, order: str, shape: tuple[int, int], strides: tuple[int, int], address: int, *, padding: bool
+) -> _Place:
+    """``padding``: the lines of a copy may be padded; a kernel that is given may not know of it."""
     along, across = (1, 0) if order == "row" else (0, 1)
     extent, rows = shape[along], shape[across]
     if extent == 0 or rows == 0:
@@ -264,7 +274,30 @@ def _place(name: str, order: str, shape: tuple[int, int], strides: tuple[int, in
             f"stride 1 along its {'rows' if order == 'row' else 'columns'}, at least {extent} from one to the next, "
             f"and be aligned to {ITEM} bytes; pass C=None or a contiguous array"
         )
-    return _Place(extent, _alignment(extent * ITEM), Copy(name, extent, extent * rows * ITEM))
+    if not padding:
+        return _Place(extent, _alignment(extent * ITEM), Copy(name, extent, extent * rows * ITEM))
+    return _copy(name, extent, rows)
+
+
+def _copy(name: str, extent: int, rows: int) -> _Place:
+    """A copy whose lines are whole accesses of the widest kind."""
+    leading = -(-extent // LINE) * LINE
+    return _Place(leading, WIDEST, Copy(name, leading, leading * rows * ITEM), leading > extent)
+
+
+def _repacked(spec: Spec, name: str, place: _Place, size: tuple[int, int, int]) -> _Place:
+    """The place, or a copy with aligned lines where so many blocks fetch each element that it pays.
+
+    A copy reads and writes an operand once; narrow accesses slow down every one of the fetches.
+    """
+    m, n, k = size
+    if name == "C" or place.copy is not None or place.align >= vector_bytes(spec)[name]:
+        return place
+    fetches = -(-n // spec.block[1]) if name == "A" else -(-m // spec.block[0])
+    if fetches < FETCHES_WORTH_A_COPY or k == 0:
+        return place
+    rows, columns = (m, k) if name == "A" else (k, n)
+    return _copy(name, columns, rows) if order_of(spec, name) == "row" else _copy(name, rows, columns)
 
 
 def _alignment(*byte_counts: int) -> int:
@@ -286,7 +319,8 @@ def _fitting(spec: Spec, size: tuple[int, int, int], places: Mapping[str, _Place
     needs = vector_bytes(spec)
     align = {name: WIDEST if places[name].align >= needs[name] else places[name].align for name in OPERANDS}
     whole = _divides(spec, size) and all(b == WIDEST for b in align.values())
-    return EXACT if whole else Variant(GUARDED.guard, tuple(align.items()))
+    padded = frozenset(name for name in OPERANDS if places[name].padded)
+    return EXACT if whole and not padded else Variant(GUARDED.guard, tuple(align.items()), padded)
 
 
 def _refuse_variant(spec: Spec, variant: Variant, size: tuple[int, int, int], places: Mapping[str, _Place]) -> None:
@@ -377,52 +411,3 @@ def _partial_bytes(spec: Spec, given: Arguments) -> int:
 def _panel(tile: int, blocks: int) -> int:
     """Rows of a panel of at most that many blocks: a multiple of four tiles, so that alignment survives the offset."""
     return tile * max(1, blocks // 4 * 4 if blocks >= 4 else blocks)
-
-
-# --- Overlap --------------------------------------------------------------------------------------------------------
-
-
-def refuse_overlap(
-    shapes: Mapping[str, tuple[int, int]], strides: Mapping[str, tuple[int, int]], addresses: Mapping[str, int]
-) -> None:
-    """Raise ArgumentError where C shares memory with A or B."""
-    spans = {name: _Rows.of(shapes[name], strides[name], addresses[name]) for name in OPERANDS}
-    for name in ("A", "B"):
-        if spans[name].overlaps(spans["C"]):
-            raise ArgumentError(f"C overlaps {name} in memory; it is written while {name} is read: pass a copy of one")
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The bytes of a strided matrix, as ``count`` intervals ``[first + i * step, ... + length)``, each dense."""
-
-    first: int
-    count: int
-    step: int
-    length: int
-
-    @classmethod
-    def of(cls, shape: tuple[int, int], strides: tuple[int, int], address: int) -> _Rows:
-        if shape[0] == 0 or shape[1] == 0:
-            return cls(address, 0, 1, 0)
-        reach = [(n if s else 1, s * ITEM) for n, s in zip(shape, strides, strict=True)]
-        first = address + sum((n - 1) * s for n, s in reach if s < 0)
-        (inner, small), (outer, large) = sorted(((n, abs(s)) for n, s in reach), key=lambda r: (r[0] > 1, r[1]))
-        return cls(first, outer, max(large, 1), (inner - 1) * small + ITEM)
-
-    @property
-    def end(self) -> int:
-        return self.first + (self.count - 1) * self.step + self.length
-
-    def overlaps(self, other: _Rows) -> bool:
-        if not self.count or not other.count or self.end <= other.first or other.end <= self.first:
-            return False
-        if self.count > other.count:
-            return other.overlaps(self)
-        return any(other._meets(self.first + i * self.step, self.length) for i in range(self.count))
-
-    def _meets(self, start: int, length: int) -> bool:
-        """Whether one of the intervals meets ``[start, start + length)``."""
-        lowest = max(0, -((self.first + self.length - 1 - start) // self.step))
-        highest = min(self.count - 1, (start + length - 1 - self.first) // self.step)
-        return lowest <= highest

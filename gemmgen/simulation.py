@@ -106,7 +106,7 @@ def execute(spec: Spec, steps: LaunchPlan, lowered: Lowered, operands: Mapping[s
 
     placed = dict(operands)
     for copy in steps.copies:
-        placed[copy.operand] = copied(placed[copy.operand], order_of(spec, copy.operand))
+        placed[copy.operand] = copied(placed[copy.operand], order_of(spec, copy.operand), copy.leading)
     workspace = np.full(steps.partials // ITEM, np.nan, np.float32)
     results = []
     for step in steps.steps:
@@ -131,11 +131,16 @@ def scalars_of(step: Launch) -> dict[str, int | float]:
     return step.scalars
 
 
-def copied(matrix: Matrix, order: str) -> Matrix:
-    """The copy of an input that a plan asks for, packed in the spec's order."""
+def copied(matrix: Matrix, order: str, leading: int) -> Matrix:
+    """The copy of an input that a plan asks for: in the spec's order, lines ``leading`` elements apart, zeros between."""
     import numpy as np
 
-    return Matrix.of(np.array(matrix.values, order="C" if order == "row" else "F"))
+    rows, columns = matrix.values.shape
+    by_rows = order == "row"
+    padded = (rows, leading) if by_rows else (leading, columns)
+    whole = np.zeros(padded, np.float32, order="C" if by_rows else "F")
+    whole[:rows, :columns] = matrix.values
+    return Matrix.of(whole)
 
 
 def _arrays(
@@ -152,6 +157,8 @@ def _arrays(
         ("C", (given.M, given.N), given.C, given.ldc),
     ):
         extent, rows = shape[::-1] if order_of(spec, name) == "row" else shape
+        if name in step.variant.padded:
+            extent = leading  # zeros to the end of every line
         length = (rows - 1) * leading + extent if extent and rows else 0
         matrix = placed[name]
         align = (matrix.phase + start * ITEM) % PAGE

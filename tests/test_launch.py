@@ -16,10 +16,10 @@ from gemmgen.launch import (
     LaunchPlan,
     Limits,
     Variant,
-    _Rows,
     as_float32,
     plan,
 )
+from gemmgen.overlap import Rows
 from gemmgen.spec.model import Operand, Spec
 
 VECTOR = Spec(
@@ -239,15 +239,15 @@ def test_overlap_agrees_with_sets_of_elements() -> None:
     for x, y in product(views, views):
         cells = [{a // 4 + i * st[0] + j * st[1] for i in range(s[0]) for j in range(s[1])} for s, st, a in (x, y)]
         meets = bool(cells[0] & cells[1])
-        assert _Rows.of(*x).overlaps(_Rows.of(*y)) == meets, (x, y)
+        assert Rows.of(*x).overlaps(Rows.of(*y)) == meets, (x, y)
         seen.add(meets)
     assert seen == {True, False}
 
 
 def test_overlap_of_reversed_rows() -> None:
     """A negative stride reaches below its address."""
-    assert _Rows.of((4, 4), (-4, 1), 48 + 64).overlaps(_Rows.of((1, 4), (4, 1), 64))
-    assert not _Rows.of((4, 4), (-4, 1), 48 + 64).overlaps(_Rows.of((1, 4), (4, 1), 128))
+    assert Rows.of((4, 4), (-4, 1), 48 + 64).overlaps(Rows.of((1, 4), (4, 1), 64))
+    assert not Rows.of((4, 4), (-4, 1), 48 + 64).overlaps(Rows.of((1, 4), (4, 1), 128))
 
 
 @pytest.mark.parametrize(("variant", "size", "how", "message"), [

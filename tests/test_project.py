@@ -17,6 +17,7 @@ LONGEST = 430
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("diagnostics", "version"),
+    ("overlap",),
     ("target", "isa"),
     ("spec",),
     ("tile",),

@@ -74,7 +74,7 @@ class TileCopy:
             late = number.lt(self.lanes.passes) if per * steps > self.lanes.passes else Const(1)
             return body if value_of(late) == 1 else [If(late, tuple(body))]
 
-        return nest([("i", per, 1)], one)
+        return nest([("pass", per, 1)], one)
 
     # --- One access ------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class TileCopy:
                 guard = (k0 + place[dim]).lt(self.s.depth)
             else:
                 # Past the edge the last line is read again: what it gives is never stored.
-                place[dim] = smaller(place[dim], self.s.left(dim) - (c.width if dim == along else 1))
+                place[dim] = smaller(place[dim], self.s.last(c.operand, dim, c.width if dim == along else 1))
         return Ref(tile, (place[across] * LEADING[c.operand] + place[along],)), guard
 
     def _target(self, at: Access, stage: Expr | None, v: Expr) -> Ref:

@@ -43,11 +43,14 @@ class Engine:
         return self.full.shape[0]
 
     def bring(self, k0: Expr, stage: Expr | None, at: Place) -> list[Stmt]:
-        """Announce the bytes of a stage's two tiles, and have them copied."""
+        """Announce the bytes of a stage's tiles, and have them copied."""
         p = self.s.p
         barrier = Ref(self.full, (stage or Const(0),))
         total = sum(4 * p.extent(p.contiguous(c.operand)) * p.extent(p.strided(c.operand)) for c in p.copies)
-        nbytes = self.s.constant("TILE_BYTES", total, "4 * (BM * BK + BK * BN)", "bytes of one tile of A and one of B")
+        both = len(p.copies) > 1
+        text = "4 * (BM * BK + BK * BN)" if both else "4 * BM * BK"
+        why = f"bytes of one tile of A{' and one of B' if both else ''}"
+        nbytes = self.s.constant("TILE_BYTES", total, text, why)
         out: list[Stmt] = [Call(MBARRIER_EXPECT, (barrier, nbytes))]
         for c, m in zip(p.copies, self.maps, strict=True):
             start = {"k": self.s.first_k + k0, "m": self.s.origin("m"), "n": self.s.origin("n")}

@@ -142,7 +142,7 @@ class Fragments:
             assert buffer is not None
             return element_of(source.memory, buffer.layout, at, source.stage, bits)
         if dim in p.variant.guard and self.clamped:
-            at[dim] = smaller(where, self.s.left(dim) - (width if p.contiguous(operand) == dim else 1))
+            at[dim] = smaller(where, self.s.last(operand, dim, width if p.contiguous(operand) == dim else 1))
         leading = at[p.strided(operand)] * LEADING[operand]
         return Ref(source.memory, (leading + at[p.contiguous(operand)],))
 

@@ -74,6 +74,14 @@ class Scope:
         return Var("rowsLeft" if dim == "m" else "colsLeft", 1, BIGGEST, uniform=True)
 
 
+    def last(self, operand: str, dim: Dim, width: int) -> Expr:
+        """The first of the last ``width`` rows or columns that an access along ``dim`` may reach."""
+        left = self.left(dim)
+        if operand in self.p.variant.padded and width > 1:
+            return (left + (width - 1)) // width * width - width  # up to the zeros behind the line
+        return left - width
+
+
 def let(out: list[Stmt], name: str, value: Expr | int, why: str = "") -> Expr:
     """Names a value, unless it is a constant or has a name already."""
     e = lift(value)

@@ -256,7 +256,7 @@ def _foreign(x: Any, name: str, stream: int) -> ArrayView:
 
     try:
         # A stream handle of 0 is not allowed by DLPack; 1 is the same stream.
-        found = StridedMemoryView.from_any_interface(x, stream_ptr=stream or LEGACY_STREAM)
+        found = StridedMemoryView.from_any_interface(_of_today(x), stream_ptr=stream or LEGACY_STREAM)
     except Exception as e:  # the exporting library's own errors are of any type
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ArgumentError(f"{name} of type {type(x).__name__} cannot be read as a device array: {reason}") from e
@@ -270,6 +270,25 @@ def _foreign(x: Any, name: str, stream: int) -> ArrayView:
     device = int(found.device_id) if found.is_device_accessible else HOST
     kind: Kind = "cuda" if device != HOST else "numpy"
     return ArrayView(address, shape, strides, found.dtype.name, device, bool(found.readonly), kind, (x, found))
+
+
+@dataclass(frozen=True)
+class _Version3:
+    """An array that offers an older ``__cuda_array_interface__``, which knows no stream, as one of today."""
+
+    array: Any
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self.array.__cuda_array_interface__, "version": 3, "stream": None}
+
+
+def _of_today(x: Any) -> Any:
+    """The array, or what presents it in the version of ``__cuda_array_interface__`` that cuda.core reads."""
+    if hasattr(x, "__dlpack__"):
+        return x
+    offered = getattr(x, "__cuda_array_interface__", None)
+    return _Version3(x) if isinstance(offered, dict) and offered.get("version", 0) == 2 else x
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -229,7 +229,9 @@ class GpuGemm:
             source = a if copy.operand == "A" else b
             order = (self.spec.A if copy.operand == "A" else self.spec.B).order
             strides = (copy.leading, 1) if order == "row" else (1, copy.leading)
-            memory.copy_strided(source.address, source.shape, source.strides, base, strides, stream)
+            rows, columns = source.shape
+            padded = (rows, copy.leading) if order == "row" else (copy.leading, columns)
+            memory.copy_strided(source.address, source.shape, source.strides, base, strides, stream, padded)
             addresses[copy.operand] = base
             base += _rounded(copy.bytes)
         for launch in prepared.launches:

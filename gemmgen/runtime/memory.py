@@ -180,14 +180,15 @@ class Kept:
 
 
 _COPY = r"""
-// dst[i * d0 + j * d1] = src[i * s0 + j * s1] for i < rows, j < columns; strides in elements.
+// dst[i * d0 + j * d1] = src[i * s0 + j * s1] for i < rows, j < columns, and zero beyond, up to padded rows and
+// columns; strides in elements.
 extern "C" __global__ void __launch_bounds__(256)
-gemmgen_copy(int rows, int columns, const float* src, long long s0, long long s1,
+gemmgen_copy(int rows, int columns, int paddedRows, int paddedColumns, const float* src, long long s0, long long s1,
              float* dst, long long d0, long long d1)
 {
-    for (long long i = blockIdx.y; i < rows; i += gridDim.y)
-        for (long long j = blockIdx.x * 256LL + threadIdx.x; j < columns; j += gridDim.x * 256LL)
-            dst[i * d0 + j * d1] = src[i * s0 + j * s1];
+    for (long long i = blockIdx.y; i < paddedRows; i += gridDim.y)
+        for (long long j = blockIdx.x * 256LL + threadIdx.x; j < paddedColumns; j += gridDim.x * 256LL)
+            dst[i * d0 + j * d1] = i < rows && j < columns ? src[i * s0 + j * s1] : 0.0f;
 }
 """
 
@@ -199,8 +200,12 @@ def copy_strided(
     target: int,
     target_strides: tuple[int, int],
     stream: int,
+    padded: tuple[int, int] | None = None,
 ) -> None:
-    """Copies a float32 matrix between any strides (in elements) on the current GPU, in the order of the stream."""
+    """Copies a float32 matrix between any strides (in elements) on the current GPU, in the order of the stream.
+
+    ``padded`` is the shape of the target, zero beyond the source's.
+    """
     from gemmgen.runtime import device
 
     rows, columns = shape
@@ -208,9 +213,10 @@ def copy_strided(
         return
     here = device.current()
     assert here is not None
-    grid = (min(-(-columns // 256), 65535), min(rows, 65535), 1)
-    values = (rows, columns, source, *strides, target, *target_strides)
-    _copier(here).launch(grid, list(zip("iiPqqPqq", values, strict=True)), stream)
+    height, width = padded or (rows, columns)
+    grid = (min(-(-width // 256), 65535), min(height, 65535), 1)
+    values = (rows, columns, height, width, source, *strides, target, *target_strides)
+    _copier(here).launch(grid, list(zip("iiiiPqqPqq", values, strict=True)), stream)
 
 
 @functools.cache

@@ -138,6 +138,8 @@ class Machine:
         rows, columns = (int(self.scalars[d]) for d in OPERAND_DIMS[name])
         if name == "C" and self.ir.then is not None:
             rows, columns = _with_slices(rows, columns, self.ir)
+        if name in self.ir.variant.padded:  # zeros to the end of every line may be read
+            rows, columns = (rows, leading) if _order(self.ir.spec, name) == "row" else (leading, columns)
         return global_memory(name, array, (rows, columns), leading, _order(self.ir.spec, name), self.report)
 
 

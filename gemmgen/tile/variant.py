@@ -10,10 +10,12 @@ from typing import Literal
 @dataclass(frozen=True)
 class Variant:
     """Which text of a spec: ``guard`` are the dimensions that may be ragged, ``align`` the bytes to which each
-    operand's rows and base are aligned (16, 8 or 4 for float32)."""
+    operand's rows and base are aligned (16, 8 or 4 for float32). The lines of ``padded`` operands go on in zeros to a
+    whole access: such copies are made of operands whose own lines are not aligned."""
 
     guard: frozenset[str] = frozenset()
     align: tuple[tuple[str, int], ...] = (("A", 16), ("B", 16), ("C", 16))
+    padded: frozenset[str] = frozenset()
 
     def bytes(self, operand: str) -> int:
         return dict(self.align)[operand]
