@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gemmgen
-from gemmgen.analysis.counters import COUNTERS, FFMA, TIME, compare, parse_ncu, predicted, total
+from gemmgen.analysis.counters import ASYNCHRONOUS, COUNTERS, FFMA, TIME, compare, parse_ncu, predicted, total
 from gemmgen.analysis.explain import Explanation
 from gemmgen.cli import run
 from gemmgen.diagnostics import LaunchError
@@ -64,7 +64,10 @@ def test_percentages_are_those_of_the_longest_launch() -> None:
 
 def counters_of(e: Explanation) -> dict[str, float]:
     """What a GPU that does just what is predicted would show."""
-    return {COUNTERS[name]: float(value) for name, value in predicted(e).items()}
+    expected = predicted(e)
+    copies = {of[0]: float(expected[name]) for name, of in ASYNCHRONOUS.items()}
+    rest = {counter: 0.0 for of in ASYNCHRONOUS.values() for counter in of[1:]}
+    return {COUNTERS[name]: float(expected[name]) for name in COUNTERS} | copies | rest
 
 
 def test_what_is_predicted_agrees_with_itself() -> None:
@@ -96,6 +99,10 @@ def test_asynchronous_copies_are_neither_loads_nor_stores() -> None:
     found = predicted(e)
     assert e.counts.total("global", "load").requests > found["global load requests"] > 0
     assert found["shared store requests"] == 0 < found["shared load requests"]
+    copies = {c.name: c for c in compare(e, counters_of(e)) if c.name in ASYNCHRONOUS}
+    assert set(copies) == {"asynchronous copy requests", "asynchronous copy sectors"}
+    assert all(c.agrees and c.measured for c in copies.values())
+    assert found["asynchronous copy sectors"] == 2 * (128 * 64 * 2) // 8
 
 
 def test_shared_loads_are_predicted_as_compiled() -> None:

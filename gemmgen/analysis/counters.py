@@ -19,6 +19,7 @@ from gemmgen.ir.nodes import Call
 _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
 _SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
+SECTOR = 32
 TIME = "gpu__time_duration.sum"
 DRAM_READ = "dram__bytes_read.sum"
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
@@ -36,6 +37,16 @@ COUNTERS: Mapping[str, str] = {
 }
 """Counts and the counter that is each."""
 
+_COPIES = "sm__sass_l1tex_t_{}_pipe_lsu_mem_global_op_ldgsts_cache_{}.sum"
+
+ASYNCHRONOUS: Mapping[str, tuple[str, ...]] = {
+    "asynchronous copy requests": (_COPIES.format("requests", "access"), _COPIES.format("requests", "bypass")),
+    "asynchronous copy sectors": (_COPIES.format("sectors", "access"), _COPIES.format("sectors", "bypass")),
+    "sectors by TMA": ("l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",),
+}
+"""Counts of copies past the registers, and the counters that are each together: those that stay in L1, and those that
+pass it by."""
+
 BUSY: Mapping[str, str] = {
     "issue": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "compute": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
@@ -45,8 +56,9 @@ BUSY: Mapping[str, str] = {
 }
 """How busy each resource is, in percent of its peak, where the profiler knows these names."""
 
-WITHIN: Mapping[str, float] = {"shared store wavefronts": 0.02}
-"""How far a count may lie from its counter and agree; others must be equal. A shared store may be replayed."""
+WITHIN: Mapping[str, float] = {"shared store wavefronts": 0.02, "sectors by TMA": 0.02}
+"""How far a count may lie from its counter and agree; others must be equal. A shared store may be replayed; the edge of
+a box may lie inside a sector."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +157,7 @@ def predicted(e: Explanation) -> dict[str, int]:
     loads, stores = ordinary.total("global", "load"), ordinary.total("global", "store")
     shared = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
     kept = ordinary.total("shared", "store")
+    all_loads, boxes = e.counts.total("global", "load"), e.counts.total("tma", "load")
     return {
         "global load requests": loads.requests,
         "global load sectors": loads.sectors,
@@ -155,6 +168,9 @@ def predicted(e: Explanation) -> dict[str, int]:
         "shared load wavefronts": shared.wavefronts,
         "shared store requests": kept.requests,
         "shared store wavefronts": kept.wavefronts,
+        "asynchronous copy requests": all_loads.requests - loads.requests,
+        "asynchronous copy sectors": all_loads.sectors - loads.sectors,
+        "sectors by TMA": boxes.bytes_used // SECTOR,
     }
 
 
@@ -166,17 +182,19 @@ def _scalings(counts: Counts) -> int:
 def compare(e: Explanation, values: Mapping[str, float]) -> list[Comparison]:
     """Every count beside its counter."""
     expected = predicted(e)
+    counters = {name: (counter,) for name, counter in COUNTERS.items()} | {
+        name: of for name, of in ASYNCHRONOUS.items() if expected[name]
+    }
     rows = []
-    for name, counter in COUNTERS.items():
-        measured = values.get(counter)
-        rows.append(
-            Comparison(name, expected[name], None if measured is None else round(measured), WITHIN.get(name, 0.0))
-        )
+    for name, of in counters.items():
+        known = all(counter in values for counter in of)
+        measured = round(sum(values[counter] for counter in of)) if known else None
+        rows.append(Comparison(name, expected[name], measured, WITHIN.get(name, 0.0)))
     return rows
 
 
 def is_asynchronous(e: Explanation) -> bool:
-    """Whether the kernel moves data by instructions that the counters of loads and stores may not count."""
+    """Whether the kernel moves data by instructions that the counters of loads and stores do not count."""
     return any(isinstance(a.statement, Call) for a in e.counts.accesses)
 
 

@@ -40,7 +40,7 @@ def _notes(e: Explanation) -> list[str]:
             f"above they are as compiled, {how}"
         )
     if is_asynchronous(e):
-        lines.append("asynchronous copies are left out: they are neither loads nor stores to these counters")
+        lines.append("copies past the registers are counted apart: they are neither loads nor stores to the counters")
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gemmgen.analysis.counters import COUNTERS, Comparison, compare, is_asynchronous
+from gemmgen.analysis.counters import ASYNCHRONOUS, COUNTERS, Comparison, compare
 from gemmgen.analysis.explain import Explanation
 from gemmgen.diagnostics import LaunchError
 from gemmgen.runtime.installed import find_tool
@@ -38,11 +38,10 @@ def measured() -> list[tuple[Explanation, dict[str, float]]]:
 @pytest.mark.parametrize("number", range(len(JOBS)), ids=IDS)
 def test_predicted_counts_are_the_hardwares(number: int, measured: list[Any]) -> None:
     explanation, values = measured[number]
-    if is_asynchronous(explanation):
-        pytest.skip("copies asynchronously, which these counters may count elsewhere")
     found: dict[str, Comparison] = {c.name: c for c in compare(explanation, values)}
-    assert set(found) == set(COUNTERS)
-    wrong = [c for c in found.values() if not c.agrees]
+    assert set(COUNTERS) <= set(found) <= {*COUNTERS, *ASYNCHRONOUS}
+    # An ncu that does not know the counters of copies past the registers leaves them out.
+    wrong = [c for c in found.values() if c.agrees is False or (c.agrees is None and c.name in COUNTERS)]
     assert not wrong, wrong
 
 
