@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gemmgen.diagnostics import ArgumentError
