@@ -17,10 +17,11 @@ NAMES = ["k1", "x", "smem_k", "float4_test", "kernel_a", "Gemm"]
 
 @st.composite
 def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk: int = 17, max_size: int = 256,
-          orders: tuple[str, ...] = ("row",), way: str | None = None) -> Spec:
+          orders: tuple[str, ...] = ("row",), way: str | None = None, split: bool = False) -> Spec:
     """A legal spec. ``max_threads`` in a block, ``max_sums`` accumulators in a thread, ``max_bk`` and ``max_size``
     (of BM and BN) keep it small enough to simulate; ``orders`` are the memory orders that operands may have. ``way``:
     tiles pass through shared memory, and are brought so ("plain", "cpasync", "tma"; TMA may need larger tiles).
+    ``split``: several blocks may share a sum, which takes a second kernel.
 
     Tiles are often no powers of two, thread counts no multiples of a warp or of a load's width.
     """
@@ -44,7 +45,7 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
     spec = Spec(
         name=draw(st.sampled_from(NAMES)), use=frozenset(use), **operands, **tiles | {"block": (*tiles["block"], bk)}
     )
-    spec = replace(spec, **draw(pipelines(spec, way)))
+    spec = replace(spec, **draw(pipelines(spec, way)), split_k=draw(st.sampled_from([1, 1, 2, 3, 5])) if split else 1)
     check(spec)
     return spec
 
@@ -79,6 +80,7 @@ def pipelines(draw: st.DrawFn, spec: Spec, way: str | None = None) -> dict[str, 
     toggle("smem_swizzle", along and spec.block[0] % 8 == 0)
     prefetch = toggle("prefetch", bk % 2 == 0)
     toggle("separators", prefetch)
+    toggle("directB", not prefetch and draw(st.booleans()))
     pads = {"pad_a": draw(st.sampled_from([0, 0, 1, 2, 4])), "pad_b": draw(st.sampled_from([0, 0, 1, 2, 4]))}
     way = way or draw(st.sampled_from(["plain", "cpasync"]))
     if way != "plain":

@@ -6,13 +6,17 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pipelinehelp import PIPELINES, Floats, depths, kernel, run_ordered, spec_of
 from simhelp import close, operands
+from strategies import specs
 
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
 from gemmgen.ir.nodes import Call, KernelIR, Sync, walk
 from gemmgen.lower import lower
+from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
 from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
@@ -56,6 +60,19 @@ def test_the_order_of_sums_is_that_of_k_however_tiles_are_brought(name: str) -> 
         found.append(c)
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
     assert np.array_equal(found[0], in_order(a, b, fused=spec.has("separators")))
+
+
+ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(lambda way: specs(way=way, orders=("row", "col")))
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANY, st.sampled_from(sorted(VARIANTS)))
+def test_the_text_of_every_constant_comes_to_its_value(spec: Spec, variant: str) -> None:
+    """The simulator takes the value, and the compiler the text."""
+    known: dict[str, int] = {}
+    for constant in lower(spec, VARIANTS[variant]).constants:
+        known[constant.name] = eval(constant.text.replace("/", "//"), {}, known)
+        assert known[constant.name] == constant.value, constant
 
 
 # --- Each synchronisation removed -------------------------------------------------------------------------------------

@@ -86,20 +86,21 @@ def _tma_order(s: Subject) -> Iterator[Problem]:
     if s.good("A") and spec.A.order == "col" and not spec.has("transposeA"):
         message = "tma cannot transpose, and without transposeA the tile of a column-major A is stored by rows"
         yield Problem(message, "add transposeA, or use cpasync", s.span("operands A", "use tma"))
-    if s.good("B") and spec.B.order == "col":
+    if s.good("B") and spec.B.order == "col" and not spec.has("directB"):
         message = "tma cannot transpose, and the tile of a column-major B is stored by rows"
         yield Problem(message, "take B in row order, or use cpasync", s.span("operands B", "use tma"))
 
 
 def _tma_boxes(s: Subject) -> Iterator[Problem]:
     bm, bn, bk = s.spec.block
-    for name, extent in (("BM", bm), ("BN", bn), ("BK", bk)):
+    past = s.spec.has("directB")  # B does not come by TMA
+    for name, extent in (("BM", bm), *(() if past else (("BN", bn),)), ("BK", bk)):
         if extent > MAX_BOX:
             message = f"tma copies at most {MAX_BOX} elements of a dimension at once: {name} {extent} > {MAX_BOX}"
             yield Problem(message, f"{name} {MAX_BOX} is the most", s.span(name, "tile block"))
     inner = ("BM", bm) if s.spec.A.order == "col" else ("BK", bk)
     for operand, (name, extent) in (("A", inner), ("B", ("BN", bn))):
-        if extent % 4:
+        if extent % 4 and not (past and operand == "B"):
             message = f"tma copies rows of whole 16 bytes, and {name} {extent} makes a row of {operand} {4 * extent}"
             yield Problem(message, f"{name} {_or(multiples_near(extent, 4))} is right", s.span(name, "tile block"))
 
@@ -108,7 +109,7 @@ def _tma_alignment(s: Subject) -> Iterator[Problem]:
     bm, bn, bk = s.spec.block
     for operand, rows, cols in (("A", bm, bk), ("B", bk, bn)):
         size = 4 * rows * cols
-        if size % BOX_ALIGN:
+        if size % BOX_ALIGN and not (operand == "B" and s.spec.has("directB")):
             message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {rows}x{cols} of {operand} are {size}"
             yield Problem(message, "a multiple of 32 elements is right", s.span("tile block"))
     if s.spec.has("smem_swizzle") and bk in SWIZZLED and bm % SWIZZLED_ROWS:
