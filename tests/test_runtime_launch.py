@@ -222,11 +222,18 @@ def test_g14_inputs_of_other_strides_are_copied_in_stream_order(gemm: GpuGemm, r
     kinds = [e[0] for e in recorder.events]
     assert kinds == ["allocate", "copy", "copy", "launch", "free"]
     base, second = 1 << 40, (1 << 40) + 128 * 64 * 4
-    assert recorder.events[1][1:] == (1 << 20, (128, 64), (1, 128), base, (64, 1), 5)
-    assert recorder.events[2][1:] == (2 << 20, (64, 192), (-192, 1), second, (192, 1), 5)
+    assert recorder.events[1][1:] == (1 << 20, (128, 64), (1, 128), base, (64, 1), 5, (128, 64))
+    assert recorder.events[2][1:] == (2 << 20, (64, 192), (-192, 1), second, (192, 1), 5, (64, 192))
     launched = recorder.events[3]
     assert (launched[3][4], launched[3][6], launched[4]) == (base, second, 5)
     assert recorder.events[0][1] >= (128 * 64 + 64 * 192) * 4
+
+
+def test_a_copy_has_lines_of_whole_16_bytes(gemm: GpuGemm, recorder: Recorder) -> None:
+    """What lies between them is zero, so that a line may be read to its end."""
+    gemm(matrix(1 << 20, (128, 61), (1, 128)), matrix(2 << 20, (61, 192)), C, stream=5)
+    assert recorder.events[1] == ("copy", 1 << 20, (128, 61), (1, 128), 1 << 40, (64, 1), 5, (128, 64))
+    assert recorder.events[0] == ("allocate", 128 * 64 * 4, 5) and recorder.events[2][3][5] == 64
 
 
 def test_partial_sums_lie_in_a_workspace_behind_the_copies(recorder: Recorder) -> None:
