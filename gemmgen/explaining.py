@@ -47,7 +47,8 @@ def explain(
     )
     emitted = emit_with_lines(ir)
     made = _compiled(ir, emitted.text, target) if compiled else None
-    return explained(ir, size, target, steps, beta, made, emitted.lines)
+    copies = {copy.operand: copy.bytes for copy in plan.copies}
+    return explained(ir, size, target, steps, beta, made, emitted.lines, copies)
 
 
 def launches(spec: Spec, size: tuple[int, int, int], beta: float = 0.0) -> int:

@@ -62,6 +62,15 @@ def test_explain_json_is_only_json_and_has_the_promised_keys(capsys: pytest.Capt
     assert found["paragraph"].startswith("smem at 1023x1025x1027")
 
 
+def test_explain_says_what_is_copied_first(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told_json(capsys, "explain", "warptile", "--size", "1023x1025x1027")
+    assert found["copies"] == {"A": 1023 * 1028 * 4, "B": 1027 * 1028 * 4}
+    assert "before it, A and B are copied into aligned rows, 8.43 MB" in told(
+        capsys, "explain", "warptile", "--size", "1023x1025x1027"
+    )
+    assert told_json(capsys, "explain", "warptile", "--size", "1024")["copies"] == {}
+
+
 def max_but_latency(bound: dict[str, Any]) -> float:
     return float(max(v for name, v in bound.items() if name.endswith("_s") and name != "latency_s"))
 

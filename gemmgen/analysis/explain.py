@@ -7,7 +7,7 @@ passed in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gemmgen.analysis.counts import AccessCost, Counts, count
@@ -46,7 +46,8 @@ class Explanation:
     """What a kernel does for one product on one GPU, and what limits it. ``to_dict`` is the JSON of it.
 
     ``counts`` are exact, of all launches together; ``bound`` are modelled times. ``cuda_lines`` are lines of the CUDA
-    text by the number of an access in program order.
+    text by the number of an access in program order. ``copies`` are the bytes of operands that are copied into aligned
+    rows before the launches; they are in neither counts nor times.
     """
 
     ir: KernelIR
@@ -60,6 +61,7 @@ class Explanation:
     intensity: Intensity
     bound: Bounds
     cuda_lines: Mapping[int, int]
+    copies: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def flops(self) -> int:
@@ -143,6 +145,7 @@ def explained(
     beta: float = 0.0,
     compiled: Compiled | None = None,
     cuda_lines: Mapping[int, int] | None = None,
+    copies: Mapping[str, int] | None = None,
 ) -> Explanation:
     """The explanation of a product that ``steps`` launch, in order. Without ``compiled`` the occupancy takes for the
     registers of a thread those that the program names, which is the least there can be."""
@@ -156,6 +159,7 @@ def explained(
         intensity(size, counts, beta),
         bounds(run),
         cuda_lines or {},
+        copies or {},
     )  # fmt: skip
 
 

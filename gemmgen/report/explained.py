@@ -42,6 +42,7 @@ def explanation_dict(e: Explanation) -> dict[str, Any]:
             "compiled": {"requests": compiled.requests, "wavefronts": compiled.wavefronts, "seen": compiled.seen},
         },
         "main_loop": loop.to_dict() if (loop := _loop(e)) else None,
+        "copies": dict(e.copies),
         "warnings": list(e.warnings),
         "paragraph": e.paragraph,
     }
@@ -121,6 +122,11 @@ def resources_text(e: Explanation) -> str:
         f"occupancy: {fits.blocks_per_sm} blocks, {fits.warps_per_sm} warps an SM, {fits.fraction:.0%}; "
         f"limited by {fits.limiter}"
     )
+    if e.copies:
+        what = " and ".join(e.copies)
+        lines.append(
+            f"before it, {what} are copied into aligned rows, {_size(sum(e.copies.values()))}: not counted here"
+        )
     lines += [f"warning: {w}" for w in e.warnings]
     return "\n".join(lines)
 
