@@ -9,9 +9,6 @@ from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import Scope
 
-MOST_ROWS = 256
-"""Elements of one dimension of a box (CUDA driver API, cuTensorMapEncodeTiled)."""
-
 
 class Engine:
     """The barriers, maps and statements of a kernel whose tiles come by TMA."""

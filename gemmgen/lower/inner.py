@@ -26,10 +26,10 @@ def inner_steps(w: Walk, t: Inner) -> list[Stmt]:
         _next_stage(w, out)
     some = unroll < steps
     if steps == 1:
-        return out + _step(w, t, Const(0), Const(0), _is_last(w, Const(0), Const(0), 1))
+        return out + _step(w, t, Const(0), Const(0), _is_last(w, Const(0), 1))
     if not some:
         k, shape = loop("k", w.s.extent("k"))
-        body = _step(w, t, k, k, _is_last(w, k, k, steps))
+        body = _step(w, t, k, k, _is_last(w, k, steps))
         return [*out, For(k, shape.start, shape.stop, shape.step, tuple(body), True)]
     chunk = w.s.constant("UNROLL", unroll, str(unroll), "steps along k in the text of the main loop")
     kk, outer = loop("kk", w.s.extent("k"), step=chunk, unroll=None)
@@ -41,8 +41,8 @@ def inner_steps(w: Walk, t: Inner) -> list[Stmt]:
     return [*out, For(kk, outer.start, outer.stop, outer.step, (inner,), False)]
 
 
-def _is_last(w: Walk, k: Expr, j: Expr, steps: int) -> Expr:
-    del j
+def _is_last(w: Walk, k: Expr, steps: int) -> Expr:
+    """The condition that ``k`` is the last of a tile's steps."""
     return k.eq(w.s.extent("k") - 1) if steps > 1 else Const(1)
 
 
