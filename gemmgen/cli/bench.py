@@ -30,7 +30,7 @@ def bench(
     ] = None,
     baseline: Annotated[
         Baseline,
-        typer.Option("--baseline", help="cublas in the same run, or none; auto: cuBLAS where it is installed."),
+        typer.Option("--baseline", help="cublas or cutlass in the same run, or none; auto: cuBLAS where it is there."),
     ] = Baseline.auto,
     warm: Annotated[
         bool, typer.Option("--warm", help="Keep to one set of operands, so that the L2 cache is warm.")

@@ -12,6 +12,9 @@ from gemmgen.cli.options import Size
 
 if TYPE_CHECKING:
     from gemmgen.report.bench import Comparison
+    from gemmgen.runtime.baseline import Cublas
+    from gemmgen.runtime.cutlass import Cutlass
+    from gemmgen.runtime.device import Device
     from gemmgen.runtime.timing import Side
     from gemmgen.spec.model import Spec
 
@@ -21,6 +24,7 @@ class Baseline(StrEnum):
 
     auto = "auto"
     cublas = "cublas"
+    cutlass = "cutlass"
     none = "none"
 
 
@@ -39,25 +43,39 @@ def compare(
     """
     import gemmgen
     from gemmgen.report.bench import Comparison
-    from gemmgen.runtime.baseline import Cublas
     from gemmgen.runtime.device import required
     from gemmgen.runtime.timing import KernelSide, bench
 
     device = required()
     refuse_too_large(size)
-    cublas = Cublas(device) if wants_cublas(baseline) else None
+    if baseline is Baseline.cutlass:
+        progress("compiling CUTLASS's kernel")
+    other = other_side(baseline, device, size)
     try:
         sides: list[Side] = []
         for spec in specs:
             progress(f"compiling {spec.name}")
             sides.append(KernelSide(spec.name, gemmgen.compile(spec, "cuda")))
-        if cublas is not None:
-            sides.append(cublas)
+        if other is not None:
+            sides.append(other)
         done = bench(sides, size, warm=warm, progress=lambda doing: progress(f"{size}: {doing}"))
-        return Comparison(done, cublas.description if cublas else None)
+        template = getattr(other, "template", None)
+        return Comparison(
+            done, other.description if other else None, tuple(specs), None if template is None else template.to_dict()
+        )
     finally:
-        if cublas is not None:
-            cublas.close()
+        if other is not None:
+            other.close()
+
+
+def other_side(baseline: Baseline, device: Device, size: Size) -> Cublas | Cutlass | None:
+    """What to compare with, ready to run. Raises BaselineError where it was asked for and cannot be had."""
+    from gemmgen.runtime.baseline import Cublas
+    from gemmgen.runtime.cutlass import Cutlass
+
+    if baseline is Baseline.cutlass:
+        return Cutlass(device, size)
+    return Cublas(device) if wants_cublas(baseline) else None
 
 
 def wants_cublas(baseline: Baseline) -> bool:
@@ -65,7 +83,7 @@ def wants_cublas(baseline: Baseline) -> bool:
     match baseline:
         case Baseline.cublas:
             return True
-        case Baseline.none:
+        case Baseline.none | Baseline.cutlass:
             return False
         case Baseline.auto:
             from gemmgen.runtime.cublas import installed

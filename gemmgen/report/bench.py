@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from gemmgen.report.table import duration, format_table
 
 if TYPE_CHECKING:
     from gemmgen.runtime.timing import Bench, Timing
+    from gemmgen.spec.model import Spec
 
 HEADERS = ("kernel", "time", "spread", "GFLOP/s", "of baseline")
 
@@ -17,10 +18,13 @@ HEADERS = ("kernel", "time", "spread", "GFLOP/s", "of baseline")
 @dataclass(frozen=True)
 class Comparison:
     """One run at one size: kernels in order, and the baseline, if there was one, last. ``baseline`` is what it is in
-    words; None where nothing was compared with."""
+    words; None where nothing was compared with. ``template`` are the parameters of a baseline that is a template, under
+    its own names: they are shown beside the settings of ``specs``."""
 
     bench: Bench
     baseline: str | None = None
+    specs: tuple[Spec, ...] = ()
+    template: Mapping[str, Any] | None = None
 
     @property
     def kernels(self) -> Sequence[Timing]:
@@ -56,7 +60,8 @@ class Comparison:
         return {
             "size": list(self.bench.size),
             **self.method_dict(),
-            "baseline": self.base and {"description": self.baseline, **self.timing_dict(self.base)},
+            "baseline": self.base
+            and {"description": self.baseline, "template": self.template, **self.timing_dict(self.base)},
             "kernels": [
                 {**self.timing_dict(t), "verified": check.ok, "max_error": check.max_error, "compared": check.how}
                 for t, check in zip(self.kernels, self.bench.checks, strict=False)
@@ -77,7 +82,21 @@ class Comparison:
 def comparison_table(comparison: Comparison) -> str:
     """Kernels in order, the baseline last."""
     rows = [[timing.name, *comparison.cells(timing)] for timing in comparison.bench.timings]
-    return f"{format_table(HEADERS, rows)}\n{method(comparison)}"
+    beside = "" if comparison.template is None else f"\n{settings_beside(comparison.specs, comparison.template)}\n"
+    return f"{format_table(HEADERS, rows)}\n{beside}{method(comparison)}"
+
+
+def settings_beside(specs: Sequence[Spec], template: Mapping[str, Any]) -> str:
+    """The settings of kernels beside CUTLASS's template parameters that say the same."""
+
+    def tiles(spec: Spec) -> list[object]:
+        warp = None if spec.warp is None or not spec.has("warptile") else "x".join(map(str, spec.warp))
+        return ["x".join(map(str, spec.block)), warp, "1x1x1", spec.stages]
+
+    names = ("tile block [ThreadblockShape]", "tile warp [WarpShape]", "math [InstructionShape]", "stages [kStages]")
+    columns = [tiles(spec) for spec in specs] + [list(template.values())]
+    headers = ["setting [CUTLASS's name]", *(spec.name for spec in specs), "cutlass"]
+    return format_table(headers, [[name, *(str(c[i] or "-") for c in columns)] for i, name in enumerate(names)])
 
 
 def method(comparison: Comparison) -> str:
