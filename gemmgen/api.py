@@ -90,10 +90,14 @@ def lower(spec: Spec, variant: str | Variant = "exact") -> KernelIR:
     return ir if ir.spec is spec else lower_program(replace(build(spec, chosen), spec=spec))
 
 
-def architecture(arch: str) -> str:
-    """``arch`` if it names one, as sm_90 does. Raises ArgumentError else."""
+def architecture(arch: str, spec: Spec) -> str:
+    """``arch`` if it names one, as sm_90 does, and has what the spec uses. Raises ArgumentError else."""
+    from gemmgen.spec.pipelines import architecture_problem
+
     if not isinstance(arch, str) or re.fullmatch(r"(sm|compute)_[1-9][0-9]{1,2}[af]?", arch) is None:
         raise ArgumentError(f"arch is {arch!r}; it is written as in 'sm_90'")
+    if problem := architecture_problem(spec, arch):
+        raise ArgumentError(problem)
     return arch
 
 
@@ -101,7 +105,7 @@ def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> s
     """The CUDA C++ of a spec, the same bytes every time. ``arch`` is the target, sm_90 for example."""
     from gemmgen.cuda.emit import emit_cuda
 
-    architecture(arch)
+    architecture(arch, checked(spec))
     return emit_cuda(lower(spec, variant))
 
 
@@ -110,8 +114,9 @@ def compile(spec: Spec, device: Device = "auto", arch: str | None = None) -> Ker
 
     ``device`` "cuda" is the GPU, "sim" the simulator on the host, "auto" the GPU where there is one. ``arch`` is what
     ``kernel.cubin`` is compiled for; by default what the spec says, else the GPU's own, else sm_90. Raises SpecError
-    where the spec fits no GPU, LaunchError for "cuda" where there is none, CompileError where NVRTC refuses the text.
+    where the spec fits no GPU, ArgumentError where ``arch`` lacks what it uses, LaunchError for "cuda" where there is
+    none, CompileError where NVRTC refuses the text.
     """
     from gemmgen.kernel import make
 
-    return make(checked(spec), device, None if arch is None else architecture(arch))
+    return make(checked(spec), device, None if arch is None else architecture(arch, spec))

@@ -32,8 +32,9 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
     if warptile:
         use.add("warptile")
     kind = warp_tiles if warptile else thread_tiles
-    # Tiles for TMA may grow eightfold, and a box has 256 elements at most.
-    tiles = draw(kind(max_threads, max_sums, min(max_size, 32) if way == "tma" else max_size))
+    if way == "tma":  # its tiles may grow eightfold both ways, and a box has 256 elements at most
+        max_sums, max_size = min(max_sums, 16), min(max_size, 32)
+    tiles = draw(kind(max_threads, max_sums, max_size))
     bk = draw(st.one_of(st.sampled_from([4, 8, 16]), st.integers(1, max_bk)).filter(lambda k: k <= max_bk))
     order = st.sampled_from(orders)
     operands = {x: Operand(order=draw(order)) for x in "ABC"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,11 @@ from pipelinehelp import PIPELINES, Floats, depths, kernel, run_ordered, spec_of
 from simhelp import close, operands
 from strategies import specs
 
+from gemmgen import compile as compile_kernel
+from gemmgen import emit
+from gemmgen.cli import run
 from gemmgen.cuda.emit import emit_cuda
-from gemmgen.diagnostics import SpecError
+from gemmgen.diagnostics import ArgumentError, SpecError
 from gemmgen.ir.nodes import Call, KernelIR, Sync, walk
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec
@@ -144,6 +148,24 @@ def test_g23_an_architecture_without_the_instruction_is_refused(toggle: str, lea
     with pytest.raises(SpecError, match=f"{toggle} needs compute capability {least}, and sm_75 is below it") as error:
         parse(f"{text}arch sm_75\n")
     assert error.value.line == 6
+
+
+@pytest.mark.parametrize(("toggle", "least"), [("cpasync", "8.0"), ("tma", "9.0")])
+def test_g23_nor_is_such_an_architecture_taken_from_the_caller(toggle: str, least: str) -> None:
+    spec = parse(G23.format(f"float4, {toggle}", 2))
+    assert emit(spec, arch="sm_90a") == emit(spec)
+    for refused in (lambda: emit(spec, arch="sm_75"), lambda: compile_kernel(spec, device="sim", arch="compute_75")):
+        with pytest.raises(ArgumentError, match=f"{toggle} needs compute capability {least}"):
+            refused()
+
+
+def test_g23_the_command_refuses_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "tails.gemm"
+    spec.write_text(G23.format("cpasync", 2))
+    assert run(["compile", str(spec), "-o", str(tmp_path), "--arch", "sm_75"]) == 2
+    told = capsys.readouterr().err.strip()
+    assert "cpasync needs compute capability 8.0, and sm_75 is below it" in told and "\n" not in told
+    assert not list(tmp_path.glob("*.cu"))
 
 
 @pytest.mark.parametrize(("pad", "width"), [(0, 4), (4, 4), (2, 2), (1, 1)])

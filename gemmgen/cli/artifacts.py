@@ -59,18 +59,22 @@ def load_specs(arguments: Sequence[str]) -> list[Spec]:
 def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRITTEN) -> list[Text]:
     """The CUDA of each spec in each variant, for ``arch``, or what the spec says, or this machine's.
 
-    Raises UsageError where two would be one file.
+    Raises UsageError where two would be one file, and where the architecture lacks what a spec uses.
     """
     import gemmgen
     from gemmgen.cuda.emit import emit_cuda
+    from gemmgen.spec.pipelines import architecture_problem
 
     made: dict[str, Text] = {}
     for spec in specs:
+        target = arch or spec.arch or default_arch()
+        if problem := architecture_problem(spec, target):
+            raise exits.UsageError(f"{spec.filename}: {problem}; --arch names another")
         for note in spec.notes:
             output.say(f"{spec.filename}: note: {note}")
         for variant in variants:
             ir = gemmgen.lower(spec, variant)
-            text = Text(spec, ir, emit_cuda(ir), arch or spec.arch or default_arch())
+            text = Text(spec, ir, emit_cuda(ir), target)
             if text.stem in made:
                 other = made[text.stem].spec.filename
                 raise exits.UsageError(
