@@ -6,6 +6,8 @@
 //     tile   warp   64x64
 //     tile   thread 8x4
 //     use    coalescing, smem, transposeA, float4, warptile
+//     unroll 8
+//     min_blocks 3
 //
 // Rung 6. Every warp owns a contiguous piece of the block's tile, which its lanes walk in smaller pieces. The
 // values that a warp reads from shared memory are then few and near one another.
@@ -25,6 +27,7 @@ constexpr int SUB_N = WN / N_ITER;            // columns from one piece to the n
 constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
 constexpr int STRIDE_A = THREADS / (BK / 4);  // lines of the tile of A that one pass of the block copies
 constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
+constexpr int UNROLL = 8;                     // steps along k in the text of the main loop
 
 static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
 static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
@@ -40,7 +43,7 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 // N: columns of B and C
 // K: columns of A, rows of B
 // lda: elements from one row of A to the next
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 warptile(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
          float* C, size_t ldc)
 {
@@ -92,16 +95,21 @@ warptile(int M, int N, int K, float alpha, const float* A, size_t lda, const flo
         }
         __syncthreads();  // As, Bs: written by all threads above, read by all below
 
-        #pragma unroll
-        for (int k = 0; k < BK; ++k) {
+        #pragma unroll 1
+        for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll
-            for (int i = 0; i < TM; i += 4) as_float4(&regM[i]) = as_float4(&As[k][row + i]);
-            #pragma unroll
-            for (int q = 0; q < N_ITER; ++q) as_float4(&regN[q * TN]) = as_float4(&Bs[k][col + q * SUB_N]);
-            #pragma unroll
-            for (int m = 0; m < TM; ++m) {
+            for (int step = 0; step < UNROLL; ++step) {
                 #pragma unroll
-                for (int n = 0; n < N_ITER * TN; ++n) threadResults[m][n] += regM[m] * regN[n];
+                for (int i = 0; i < TM; i += 4) as_float4(&regM[i]) = as_float4(&As[kk + step][row + i]);
+                #pragma unroll
+                for (int q = 0; q < N_ITER; ++q) {
+                    as_float4(&regN[q * TN]) = as_float4(&Bs[kk + step][col + q * SUB_N]);
+                }
+                #pragma unroll
+                for (int m = 0; m < TM; ++m) {
+                    #pragma unroll
+                    for (int n = 0; n < N_ITER * TN; ++n) threadResults[m][n] += regM[m] * regN[n];
+                }
             }
         }
         __syncthreads();  // As, Bs: read by all threads above, overwritten by the next step

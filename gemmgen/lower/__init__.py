@@ -58,10 +58,16 @@ def lower_program(p: TileProgram) -> KernelIR:
         grid=((N + (value_of(bn) or 1) - 1) // bn, (M + (value_of(bm) or 1) - 1) // bm, Const(p.split_k)),
         shared=(*shared.values(), *barriers),
         body=body,
-        min_blocks=p.spec.min_blocks or None,
+        min_blocks=_min_blocks(p),
         tensor_maps=maps,
         then=reduction(p) if p.split_k > 1 else None,
     )
+
+
+def _min_blocks(p: TileProgram) -> int | None:
+    """The wish for blocks on a multiprocessor, but for narrow copies: their addresses need registers of their own."""
+    narrow = any(p.variant.bytes(c.operand) < 16 for c in p.copies)
+    return None if narrow or not p.spec.min_blocks else p.spec.min_blocks
 
 
 PARAMS = (

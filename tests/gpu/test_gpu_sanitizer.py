@@ -20,7 +20,9 @@ def test_compute_sanitizer_is_clean(tool: str) -> None:
     sanitizer = find_tool("compute-sanitizer")
     if sanitizer is None:
         pytest.skip("compute-sanitizer is not installed")
-    command = [str(sanitizer), "--tool", tool, "--error-exitcode", "9", sys.executable, str(HERE / "sanitize.py")]
+    # Only what kernels do: cuda.core probes for functions that a driver may not have.
+    flags = ["--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"]
+    command = [str(sanitizer), *flags, sys.executable, str(HERE / "sanitize.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     if "Device not supported" in said:
