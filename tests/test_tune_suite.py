@@ -102,14 +102,12 @@ def test_mistakes_on_the_command_line(arguments: list[str], said: str, capsys: p
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def script() -> Any:
     path = Path(__file__).parent / "gpu" / "tune_h200.py"
     found = importlib.util.spec_from_file_location("tune_h200", path)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    (tmp_path / "package").mkdir()
-    monkeypatch.setattr(module, "FOLDER", tmp_path / "package")
     return module
 
 
@@ -132,7 +130,8 @@ def test_the_script_goes_through_failures_and_writes_what_ships(
     monkeypatch.setattr(backend, "measure", noted)
     monkeypatch.setattr(script, "GpuBackend", lambda *a: backend)
     shapes = [(512, 512, 512), (8, 4096, 4096), (1000, 1000, 1000)]
-    lines = script.tune_all(shapes, tmp_path, deadline=1e12, timings=20, jobs=2)
+    ship = tmp_path / "package"
+    lines = script.tune_all(shapes, tmp_path, deadline=1e12, timings=20, jobs=2, ship=ship)
     assert [line.endswith(": failed") for line in lines] == [False, True, False]
     shipped = json.loads((tmp_path / "package" / "h200.json").read_text())
     assert [(r["m"], r["n"], r["k"]) for r in shipped["rows"]] == [shapes[0], shapes[2]]
@@ -140,7 +139,8 @@ def test_the_script_goes_through_failures_and_writes_what_ships(
     assert shipped["arch"] == "sm_90" and "commit" in shipped
     with Records(tmp_path / "records.sqlite") as book:
         assert {r.shape for r in book.best(backend.machine.gpu)} == {shapes[0], shapes[2]}
-    assert script.tune_all(shapes[:1], tmp_path, deadline=0.0, timings=20, jobs=2) == ["512x512x512: no time left"]
+    late = script.tune_all(shapes[:1], tmp_path, deadline=0.0, timings=20, jobs=2, ship=ship)
+    assert late == ["512x512x512: no time left"]
     assert backend.closed
 
 

@@ -43,6 +43,8 @@ SCREENING = Care(rounds=5, sample_s=0.003, warm_up_s=0.03)
 FINAL = Care(rounds=11, sample_s=0.006, warm_up_s=0.1)
 NAME = "matmul"
 """Of all kernels: the same kernel for two shapes is then compiled once."""
+AHEAD = 4
+"""Shapes whose first candidates are compiled before they are needed, the one that is being timed counted."""
 BENCH_S = 100.0
 """Kept back for the comparison with cuBLAS."""
 
@@ -95,23 +97,24 @@ def first_to_compile(order: Ranked, count: int) -> list[Candidate]:
     return [order.candidates[i] for i in dict.fromkeys([*first_batch(problem, 16), *range(count)]) if i < len(problem)]
 
 
-def tune_all(shapes: list[Shape], out: Path, deadline: float, timings: int, jobs: int) -> list[str]:
+def tune_all(
+    shapes: list[Shape], out: Path, deadline: float, timings: int, jobs: int, ship: Path = FOLDER
+) -> list[str]:
     backend = Prepared(GpuBackend(0, Patience(check_s=45.0, turn_s=20.0)), jobs)
     lines: list[str] = []
     start = time.perf_counter()
     try:
-        for shape in shapes:
-            for candidate in first_to_compile(candidates(shape, backend.gpu), 12):
-                backend.start(candidate, shape)
-        print(f"{backend.counts} after {time.perf_counter() - start:.0f} s", flush=True)
         with Records(out / "records.sqlite") as records:
-            for shape in shapes:
+            for i, shape in enumerate(shapes):
+                for soon in shapes[i : i + AHEAD]:  # compiled while others are timed; more would keep those waiting
+                    for candidate in first_to_compile(candidates(soon, backend.gpu), 12):
+                        backend.start(candidate, soon)
                 if time.perf_counter() > deadline:
                     lines.append(f"{shown(shape)}: no time left")
                     continue
                 lines.append(tune_one(shape, backend, records, timings, jobs))
                 print(f"{time.perf_counter() - start:6.1f} s  {lines[-1]}  ({backend.counts})", flush=True)
-                write_winners(out, records, backend)
+                write_winners((out, ship), records, backend)
     finally:
         backend.close()
     return lines
@@ -139,13 +142,13 @@ def tune_one(shape: Shape, backend: Prepared, records: Records, timings: int, jo
     )
 
 
-def write_winners(out: Path, records: Records, backend: Prepared) -> None:
+def write_winners(folders: tuple[Path, ...], records: Records, backend: Prepared) -> None:
     """The best of every shape so far, in the form that ships."""
     made = machine()
     facts = {key: made[key] for key in ("gpu", "driver", "commit", "versions")}
     rows = winners(records.best(backend.machine.gpu))
     text = document(rows, arch=backend.gpu.arch, nvrtc=backend.machine.nvrtc, **facts)
-    for folder in (out, FOLDER):  # the comparison at the end reads what would ship
+    for folder in folders:  # the comparison at the end reads what would ship
         folder.mkdir(exist_ok=True)
         (folder / "h200.json").write_text(text, encoding="utf-8")
 
@@ -210,6 +213,7 @@ def main() -> int:
     parser.add_argument("--shapes", default="")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--bench-only", action="store_true")
+    parser.add_argument("--ship", type=Path, default=FOLDER, help="where h200.json goes beside DIR")
     given = parser.parse_args()
     start = time.perf_counter()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -217,7 +221,7 @@ def main() -> int:
     shapes: list[Any] = sorted(chosen, key=lambda s: FIRST.index(s) if s in FIRST else len(FIRST))
     end = start + 60 * given.minutes
     if not given.bench_only:
-        tune_all(shapes, given.out, end - BENCH_S, given.timings, given.jobs)
+        tune_all(shapes, given.out, end - BENCH_S, given.timings, given.jobs, given.ship)
     compare([s for s in F32 if s in shapes] or shapes, given.out, end + 20)
     print(table(given.out / "f32.json"), flush=True)
     print(f"took {time.perf_counter() - start:.0f} s", flush=True)
