@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from math import gcd
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
@@ -107,11 +108,12 @@ def _tma_boxes(s: Subject) -> Iterator[Problem]:
 
 def _tma_alignment(s: Subject) -> Iterator[Problem]:
     bm, bn, bk = s.spec.block
-    for operand, rows, cols in (("A", bm, bk), ("B", bk, bn)):
-        size = 4 * rows * cols
-        if size % BOX_ALIGN and not (operand == "B" and s.spec.has("directB")):
-            message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {rows}x{cols} of {operand} are {size}"
-            yield Problem(message, "a multiple of 32 elements is right", s.span("tile block"))
+    for operand, name, extent in (("A", "BM", bm), ("B", "BN", bn)):
+        step = BOX_ALIGN // gcd(BOX_ALIGN, 4 * bk)
+        inner = bk if operand == "A" and s.spec.A.order == "row" else extent
+        if extent % step and inner % 4 == 0 and not (operand == "B" and s.spec.has("directB")):
+            message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {name} {extent} by BK {bk} is {4 * extent * bk}"
+            yield Problem(message, f"{name} {_or(multiples_near(extent, step))} is right", s.span(name, "tile block"))
     if s.spec.has("smem_swizzle") and bk in SWIZZLED and bm % SWIZZLED_ROWS:
         message = f"tma swizzles {SWIZZLED_ROWS} rows at a time, and BM {bm} is not a multiple of {SWIZZLED_ROWS}"
         near = multiples_near(bm, SWIZZLED_ROWS)
