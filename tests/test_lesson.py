@@ -16,6 +16,8 @@ from gemmgen.cli import run
 ROOT = Path(__file__).resolve().parent.parent
 LESSON = ROOT / "examples" / "lesson.md"
 
+FLEXIBLE = {"…": ".*", "  ": " +", "--": "-+"}
+
 FENCE = re.compile(r"^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -44,14 +46,15 @@ def programs() -> list[tuple[str, str]]:
 
 
 def pattern(said: str) -> str:
-    """A regular expression for an output in which ``...`` leaves out lines, and ``…`` part of one."""
-    out = []
-    for line in said.rstrip("\n").split("\n"):
-        if line == "...":
-            out.append(r"(?:[^\n]*\n)*?")
-        else:
-            out.append("".join(".*" if part == "…" else re.escape(part) for part in re.split("(…)", line)) + r"[ ]*\n")
-    return "".join(out)
+    """A regular expression for an output in which ``...`` leaves out lines, and ``…`` part of one. Columns may be of
+    another width, as a name elsewhere in the table makes them."""
+    lines = said.rstrip("\n").split("\n")
+    return "".join(r"(?:[^\n]*\n)*?" if line == "..." else f"{_line(line)}[ ]*\n" for line in lines)
+
+
+def _line(line: str) -> str:
+    parts = re.split("(…|  +|---+)", line)
+    return "".join(FLEXIBLE.get(part[:2], re.escape(part)) for part in parts)
 
 
 def check(said: str, printed: str) -> None:
@@ -86,3 +89,4 @@ def test_the_comparison_sees_a_difference() -> None:
     with pytest.raises(AssertionError):
         check("a\n", "a\nb\n")
     check("a …\n...\nc\n", "a 2\nb\nb\nc\n")
+    check("a  b\n---  --\n", "a     b\n------  --\n")
