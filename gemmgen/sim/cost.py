@@ -41,6 +41,8 @@ STEP_S = 12e-6
 """A statement executed for a batch: the interpreter's part of it."""
 WORD_S = 1.2e-9
 """A word that one thread moves between memories and registers, checks and counts included."""
+FUSED_STEPS = 4
+"""A statement of multiply-adds of one rounding, in steps."""
 PRODUCT_S = 0.8e-9
 """A multiply-add of one thread."""
 BATCH_S = 4e-3
@@ -115,8 +117,8 @@ def _one(s: Stmt, known: dict[str, int | float]) -> Work:
             return sum((_all(r.body, dict(known)) for r in roles), Work())
         case Load(width=width) | Store(width=width):
             return Work(1, width)
-        case Fma():
-            return Work(1, 0, 1)
+        case Fma(fused=fused):
+            return Work(FUSED_STEPS if fused else 1, 0, 1)
         case Compute():
             return Work(1, 1)
         case Alloc(array, init):
@@ -134,7 +136,7 @@ def _loop(s: For, known: dict[str, int | float]) -> Work:
     trips = len(range(start, stop, max(1, step)))
     body = _all(s.body, known | {s.var.name: start})
     if body.products and not body.words:  # a nest of multiply-adds is one statement
-        return Work(1, 0, body.products * trips)
+        return Work(min(body.steps, FUSED_STEPS), 0, body.products * trips)
     return body.times(trips)
 
 

@@ -144,8 +144,9 @@ class SharedShadow:
             self.report("race", site, lane, word, self._wrote(word))
 
     def _check_readers(self, site: Site, words: Ints, lanes: Ints) -> None:
-        if self._noted or self._readers is not None:
-            self._enter()
+        if self._noted:
+            own = words - self.batch.block[lanes] * self.block_words
+            self._enter(int(own.min()), int(own.max()))
         if self._readers is None:
             return
         found = self._readers.clash(words, lanes)
@@ -169,13 +170,20 @@ class SharedShadow:
         elif t.active is None or t.active.lasting:
             t.part.memo[key] = True
 
-    def _enter(self) -> None:
+    def _enter(self, first: int = 0, last: int | None = None) -> None:
+        """Enter the noted reads that touch some of the words ``first`` .. ``last`` of a block (None: of any)."""
+        apart: list[tuple[int, Touch]] = []
         for stamp, t in self._noted:
-            if stamp > self.clock.floor:
-                if self._readers is None:
-                    self._readers = Readers(self.batch, self.clock, self.stamp.size)
-                self._readers.enter(stamp, *touched(t, self.batch, self.block_words))
-        self._noted.clear()
+            if stamp <= self.clock.floor:
+                continue
+            lo, hi = t.part.lo + t.offset, t.part.hi + t.offset + t.site.width - 1
+            if hi < first or (last is not None and lo > last):  # another stage of the buffer, as a rule
+                apart.append((stamp, t))
+                continue
+            if self._readers is None:
+                self._readers = Readers(self.batch, self.clock, self.stamp.size)
+            self._readers.enter(stamp, *touched(t, self.batch, self.block_words))
+        self._noted = apart
 
     def _wrote(self, word: int) -> str:
         return f"thread {int(self.writer[word])} writes it{self._line(word)}, with no barrier between"
