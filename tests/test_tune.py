@@ -13,6 +13,7 @@ import gemmgen
 from gemmgen.diagnostics import ArgumentError, LaunchError, SpecError, TuneError
 from gemmgen.target import GPUS
 from gemmgen.tune.backend import Failed
+from gemmgen.tune.estimate import estimate, registers_left
 from gemmgen.tune.records import Records
 from gemmgen.tune.space import Candidate, key_of, ranked, space
 from gemmgen.tune.tuning import tune
@@ -279,3 +280,17 @@ def test_any_order_of_lines_gives_the_same_space() -> None:
     random.Random(3).shuffle(choices)
     one, other = (space([gemmgen.parse("\n".join(head + tail))]) for tail in (lines[5:], choices))
     assert {c.key for c in one.candidates} == {c.key for c in other.candidates}
+
+
+def test_min_blocks_limits_registers_and_is_hopeless_only_where_too_few_are_left() -> None:
+    base = gemmgen.parse(SPACE.split("tune")[0])  # 128 threads, 128 sums and 24 fragments each
+    said = {}
+    for least in (0, 2, 3, 4, 16):
+        found = estimate(base.replace(min_blocks=least), (4096, 4096, 4096), GPUS["h200"])
+        said[least] = found.hopeless
+    assert not said[0] and not said[2] and not said[3]
+    assert said[4] == "spills: a thread's own values take 152 registers of 128"
+    assert "registers of 32" in said[16]
+    light = base.replace(thread=(4, 4), warp=(32, 32), block=(64, 64, 16))
+    left = [registers_left(light.replace(min_blocks=least), GPUS["h200"]) for least in (0, 4, 16)]
+    assert left == [255, 128, 32]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tunehelp import FakeBackend
+from tunehelp import SPACE, FakeBackend
 
 import gemmgen
 from gemmgen.cli import run
@@ -28,6 +28,8 @@ def backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     made = FakeBackend()
     monkeypatch.setattr(tuning, "_gpu_backend", lambda: made)
     monkeypatch.setenv("GEMMGEN_RECORDS", str(tmp_path / "records.sqlite"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tried.gemm").write_text(SPACE.split("tune")[0])
     return made
 
 
@@ -35,12 +37,12 @@ def test_a_winner_is_found_shown_and_exported(
     backend: FakeBackend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "winner.gemm"
-    arguments = ["tune", "warptile", *CHOICES, "--size", "1024", "--export", str(out)]
+    arguments = ["tune", "tried.gemm", *CHOICES, "--size", "1024", "--export", str(out)]
     assert run(arguments) == 0
     said = capsys.readouterr()
     assert "8 combinations, 0 left out before compiling, 8 tried, 13 timings" in said.out and "final" in said.out
     winner = gemmgen.load(out)
-    assert winner.name == "warptile" and winner.tune == () and winner.to_text() in said.out + "\n"
+    assert winner.name == "tried" and winner.tune == () and winner.to_text() in said.out + "\n"
     assert run([*arguments, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["timings"] == 0 and again["best"]["spec"] == winner.to_text() and again["measured"]
@@ -52,7 +54,7 @@ def test_records_are_shown_exported_and_plotted(
 ) -> None:
     assert run(["tune", "--show"]) == 2
     assert "no records at" in capsys.readouterr().err
-    assert run(["tune", "warptile", *CHOICES, "--size", "1024,1024x1024x512", "--json"]) == 0
+    assert run(["tune", "tried.gemm", *CHOICES, "--size", "1024,1024x1024x512", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)[0]
     assert run(["tune", "--show"]) == 0
     table = capsys.readouterr().out
@@ -71,7 +73,7 @@ def test_failures_and_what_was_left_out_are_said(backend: FakeBackend, capsys: p
     from gemmgen.tune.backend import Failed
 
     backend.fails = lambda c: Failed("wrong", "C[3, 4] is 1.0") if c.spec.stages == 2 else None
-    assert run(["tune", "warptile", *CHOICES, "--set", "block=128x128x16,100x128x16", "--size", "1024"]) == 0
+    assert run(["tune", "tried.gemm", *CHOICES, "--set", "block=128x128x16,100x128x16", "--size", "1024"]) == 0
     said = capsys.readouterr().out
     assert "4 failed:" in said and "wrong: C[3, 4] is 1.0" in said
     assert "8 by the checks: block 100 rows is not a multiple of warp 64 rows" in said
@@ -81,7 +83,7 @@ def test_no_survivor_ends_with_status_1(backend: FakeBackend, capsys: pytest.Cap
     from gemmgen.tune.backend import Failed
 
     backend.fails = lambda c: Failed("hang", "killed")
-    assert run(["tune", "warptile", *CHOICES, "--size", "1024"]) == 1
+    assert run(["tune", "tried.gemm", *CHOICES, "--size", "1024"]) == 1
     assert "no candidate for 1024x1024x1024 survives" in capsys.readouterr().err
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
 
-REGISTERS = 255  # a thread can name
 ADDRESSES = 28  # registers for indices, addresses and the loop
+FEWEST_ADDRESSES = 12  # of those, that no compiler does without
 LAUNCH_S = 2.0e-6
 ROUND_CLOCKS = 1500  # of filling a pipeline, and of starting a block
 STORE_BYTES_A_CLOCK = 32
@@ -39,11 +39,11 @@ class Estimate:
 def estimate(spec: Spec, shape: Shape, gpu: Gpu, align: Align | None = None) -> Estimate:
     """The modelled time of a checked spec for a product of packed matrices on a GPU."""
     align = packed(shape) if align is None else align
-    sums, fragments = sums_of(spec), fragments_of(spec)
-    named = sums + fragments * (2 if spec.has("prefetch") else 1)
-    if named + ADDRESSES > REGISTERS + 8:
-        return Estimate(float("inf"), f"spills: a thread's own values take {named} registers of {REGISTERS}")
-    fits = occupancy_of_spec(spec, gpu, min(REGISTERS, named + ADDRESSES))
+    named = sums_of(spec) + fragments_of(spec)
+    most = registers_left(spec, gpu)
+    if named + FEWEST_ADDRESSES > most:
+        return Estimate(float("inf"), f"spills: a thread's own values take {named} registers of {most}")
+    fits = occupancy_of_spec(spec, gpu, min(most, named + ADDRESSES))
     if not fits.blocks_per_sm:
         return Estimate(float("inf"), f"no block fits on an SM: limited by {fits.limiter}")
     if spec.min_blocks > fits.blocks_per_sm:
@@ -53,6 +53,16 @@ def estimate(spec: Spec, shape: Shape, gpu: Gpu, align: Align | None = None) -> 
     return Estimate(seconds + _reduction_s(spec, shape, gpu))
 
 
+def registers_left(spec: Spec, gpu: Gpu) -> int:
+    """Registers that a thread can have: all that it can name, or what ``min_blocks`` blocks leave it."""
+    limits = gpu.limits
+    if spec.min_blocks < 1:
+        return limits.registers_per_thread
+    warps = -(-spec.threads // 32) * spec.min_blocks
+    a_warp = limits.registers // (warps * limits.register_unit) * limits.register_unit
+    return min(limits.registers_per_thread, a_warp // 32)
+
+
 def sums_of(spec: Spec) -> int:
     """Running sums that a thread keeps."""
     m_iter, n_iter = spec.warp_iterations
@@ -60,10 +70,10 @@ def sums_of(spec: Spec) -> int:
 
 
 def fragments_of(spec: Spec) -> int:
-    """Values of A and B that a thread holds at one time."""
+    """Values of A and B that a thread holds at one time: with prefetch those of two steps, pieces along k but once."""
     m_iter, n_iter = spec.warp_iterations
-    steps = 4 if spec.has("alongK") else 1
-    return spec.thread[0] * m_iter * steps + spec.thread[1] * n_iter
+    twice = 2 if spec.has("prefetch") else 1
+    return spec.thread[0] * m_iter * (4 if spec.has("alongK") else twice) + spec.thread[1] * n_iter * twice
 
 
 def occupancy_of_spec(spec: Spec, gpu: Gpu, registers: int) -> Occupancy:
