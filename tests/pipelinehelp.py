@@ -34,8 +34,8 @@ def depths(spec: Spec, unit: int = 1) -> list[int]:
     """Values of K where pipelines break: no tile, one, fewer than stages, as many, odd and even numbers of them, and
     remainders. All are multiples of ``unit``."""
     bk = spec.block[2]
-    tiles = {0, 1, spec.stages - 1, spec.stages, spec.stages + 1, 2 * spec.stages, 2 * spec.stages + 1}
-    ragged = {1, bk - 1, bk + 1, spec.stages * bk - 1, spec.stages * bk + 1, (2 * spec.stages + 1) * bk + bk // 2}
+    tiles = {0, 1, spec.stages - 1, spec.stages, spec.stages + 1, 2 * spec.stages + 1}
+    ragged = {1, bk - 1, spec.stages * bk + 1, 2 * spec.stages * bk + bk // 2}
     return sorted({-(-k // unit) * unit for k in (*(t * bk for t in tiles), *ragged)})
 
 
