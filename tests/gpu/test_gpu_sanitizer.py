@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "synccheck"])
 def test_compute_sanitizer_is_clean(tool: str) -> None:
     sanitizer = find_tool("compute-sanitizer")
     if sanitizer is None:
