@@ -129,9 +129,12 @@ def _copied() -> Iterator[dict[str, Any]]:
     """Tiles by cp.async, A transposed on its way."""
     ways = (("cpasync", "prefetch", "spread"), ("cpasync", "prefetch"), ("cpasync",))
     for tile, stages, how in itertools.product(COPIED_TILES, (2, 3, 4), ways):
-        yield tile.changes | {"use": TRANSPOSED | set(how), "stages": stages, "pad_a": 4}
+        made = tile.changes | {"use": TRANSPOSED | set(how), "stages": stages, "pad_a": 4}
+        yield made
         if "prefetch" in how and stages == 3:
-            yield tile.changes | {"use": TRANSPOSED | {*how, "snake"}, "stages": stages, "pad_a": 4}
+            yield made | {"use": TRANSPOSED | {*how, "snake"}}
+        if tile.block[2] > 8:  # all steps of a long tile are more text than the instruction cache holds
+            yield made | {"unroll": 8}
 
 
 def _plain() -> Iterator[dict[str, Any]]:
