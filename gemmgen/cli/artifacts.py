@@ -23,7 +23,8 @@ WRITTEN = ("exact", "guarded")
 
 @dataclass(frozen=True)
 class Text:
-    """One CUDA text: a spec in one variant, and the architecture to compile it for. ``stem`` names its files."""
+    """One CUDA text: a kernel of a spec in one variant, and the architecture to compile it for. ``stem`` names its
+    files."""
 
     spec: Spec
     ir: KernelIR
@@ -33,7 +34,13 @@ class Text:
     @property
     def stem(self) -> str:
         label = self.ir.variant.label
-        return self.spec.name if label == "exact" else f"{self.spec.name}_{label}"
+        plain = label == "exact" or (self.second and label in WRITTEN)
+        return self.ir.name if plain else f"{self.ir.name}_{label}"
+
+    @property
+    def second(self) -> bool:
+        """Whether it is the kernel that finishes another's work; it knows no tiles, so its text is that of any size."""
+        return self.ir.finishes != ""
 
 
 def load_specs(arguments: Sequence[str]) -> list[Spec]:
@@ -57,7 +64,8 @@ def load_specs(arguments: Sequence[str]) -> list[Spec]:
 
 
 def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRITTEN) -> list[Text]:
-    """The CUDA of each spec in each variant, for ``arch``, or what the spec says, or this machine's.
+    """The CUDA of each spec in each variant, for ``arch``, or what the spec says, or this machine's; last that of the
+    kernel which finishes its work, where there is one.
 
     Raises UsageError where two would be one file, and where the architecture lacks what a spec uses.
     """
@@ -72,15 +80,15 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
             raise exits.UsageError(f"{spec.filename}: {problem}; --arch names another")
         for note in spec.notes:
             output.say(f"{spec.filename}: note: {note}")
-        for variant in variants:
-            ir = gemmgen.lower(spec, variant)
+        kernels = [gemmgen.lower(spec, variant) for variant in variants]
+        for ir in (*kernels, *(ir.then for ir in kernels if ir.then is not None)):
             text = Text(spec, ir, emit_cuda(ir), target)
-            if text.stem in made:
-                other = made[text.stem].spec.filename
+            other = made.setdefault(text.stem, text)
+            if other.source != text.source or other.spec is not spec:
                 raise exits.UsageError(
-                    f"{other} and {spec.filename} would both be {text.stem}.cu; give one kernel another name"
+                    f"{other.spec.filename} and {spec.filename} would both be {text.stem}.cu; "
+                    "give one kernel another name"
                 )
-            made[text.stem] = text
     return list(made.values())
 
 
@@ -104,7 +112,7 @@ def compile_all(wanted: Sequence[Text]) -> list[Compiled]:
     from gemmgen.runtime.nvrtc import NvrtcMissing, compile_cubin
 
     def one(text: Text) -> Compiled:
-        return compile_cubin(text.source, text.arch, name=text.spec.name, filename=f"{text.stem}.cu")
+        return compile_cubin(text.source, text.arch, name=text.ir.name, filename=f"{text.stem}.cu")
 
     try:
         with output.progress(f"compiling {', '.join(text.stem for text in wanted)}"), ThreadPoolExecutor(2) as pool:
@@ -134,7 +142,8 @@ def rendered(wanted: Sequence[Text], emit: Emit) -> Iterator[tuple[Text, bytes]]
         case Emit.tile:
             from gemmgen.tile import build, print_tile
 
-            yield from ((text, print_tile(build(text.spec, text.ir.variant)).encode()) for text in wanted)
+            tiled = (text for text in wanted if not text.second)
+            yield from ((text, print_tile(build(text.spec, text.ir.variant)).encode()) for text in tiled)
         case Emit.ir:
             yield from ((text, f"{str(text.ir).rstrip()}\n".encode()) for text in wanted)
         case Emit.cuda:
@@ -154,7 +163,7 @@ def ptx(text: Text) -> str:
     from gemmgen.runtime.nvrtc import NvrtcMissing, compile_ptx
 
     try:
-        return compile_ptx(text.source, text.arch, name=text.spec.name, filename=f"{text.stem}.cu")
+        return compile_ptx(text.source, text.arch, name=text.ir.name, filename=f"{text.stem}.cu")
     except NvrtcMissing:
         raise
     except CompileError as error:
@@ -211,7 +220,7 @@ def resources_of(text: Text, compiled: Compiled) -> Resources:
     except ArgumentError:
         pass  # an architecture that NVRTC knows and the table of limits does not
     return Resources(
-        text.spec.name, ir.variant.label, text.arch, found.registers, found.spill_bytes, ir.shared_bytes, ir.threads,
+        ir.name, ir.variant.label, text.arch, found.registers, found.spill_bytes, ir.shared_bytes, ir.threads,
         blocks, limiter,
     )  # fmt: skip
 

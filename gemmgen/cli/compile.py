@@ -50,8 +50,9 @@ def compile_specs(
 ) -> int:
     """Turn specs into CUDA C++ and show what the kernels take of a GPU.
 
-    Writes NAME.cu, for sizes that the tiles divide, and NAME_guarded.cu, for any size, and prints the registers,
-    spills, shared memory, threads and blocks an SM of each. No GPU is needed. Examples:
+    Writes NAME.cu, for sizes that the tiles divide, and NAME_guarded.cu, for any size (with split_k NAME_reduce.cu too,
+    which adds up the parts of a sum), and prints the registers, spills, shared memory, threads and blocks an SM of each.
+    No GPU is needed. Examples:
 
       gemmgen compile specs/warptile.gemm
 
@@ -77,7 +78,7 @@ def compile_specs(
     if emit is Emit.cuda:
         show_resources(wanted, files, json=json, quiet=printed)
     elif json:
-        output.print_json([described(text, path) for text, path in zip(wanted, files, strict=True)])
+        output.print_json([described(text, path) for (text, _), path in zip(made, files, strict=True)])
     return exits.OK
 
 
@@ -109,4 +110,4 @@ def measured(wanted: Sequence[Text]) -> tuple[list[artifacts.Resources], str]:
 
 
 def described(text: Text, path: Path) -> dict[str, Any]:
-    return {"kernel": text.spec.name, "variant": text.ir.variant.label, "file": str(path)}
+    return {"kernel": text.ir.name, "variant": text.ir.variant.label, "file": str(path)}

@@ -88,7 +88,8 @@ def counted_ladder(size: Size) -> LadderResult:
     with output.progress(f"simulating the ladder at {size}") as shown:
         for rung in RUNGS:
             shown.update(f"simulating {rung.spec} at {size}")
-            lines.append(counted(rung, a, b))
+            m, n, k = rung.size(size)
+            lines.append(counted(rung, a[:m, :k], b[:k, :n]))
     return LadderResult(size, machine(), lines)
 
 
@@ -102,22 +103,32 @@ def counted(rung: Rung, a: object, b: object) -> RungResult:
     if done.faults:
         raise SimulationFault(done.faults)
     verified = gemmgen.verify(done.C, a, b, spec=spec).ok
-    return RungResult(rung, verified, counted=Counted.of(done.counters))
+    boxes = sum(access["bytes"] for access in done.counters["accesses"] if access["space"] == "tma")
+    return RungResult(rung, verified, counted=Counted.of(done.counters, boxes))
 
 
 def timed_ladder(size: Size) -> LadderResult:
-    """The ladder on the GPU, with cuBLAS in the same run. Raises WrongResult where a rung is wrong."""
+    """The ladder on the GPU, with cuBLAS in the same run, and a run for each size that is a rung's own.
+
+    What the GPU's architecture lacks is left out, with the reason. Raises WrongResult where a rung is wrong.
+    """
     import gemmgen
     from gemmgen.cli.machine import machine
     from gemmgen.cli.timing import compare
     from gemmgen.report.ladder import RUNGS, LadderResult, RungResult
+    from gemmgen.runtime.device import required
     from gemmgen.spec.ladder import ladder_path
+    from gemmgen.spec.pipelines import architecture_problem
 
-    specs = [gemmgen.load(ladder_path(rung.spec)) for rung in RUNGS]
+    specs = {rung: gemmgen.load(ladder_path(rung.spec)) for rung in RUNGS}
+    problems = {rung: architecture_problem(spec, required().arch) for rung, spec in specs.items()}
+    lines = {rung: RungResult(rung, True, skipped=f"not run: {why}") for rung, why in problems.items() if why}
+    sizes = dict.fromkeys([size, *(Size(*rung.size(size)) for rung in RUNGS)])
+    runs = {}
     with output.progress(f"compiling the ladder for {size}") as shown:
-        done = compare(specs, size, warm=False, progress=shown.update)
-    lines = [
-        RungResult(rung, checked.ok, timed=timing)
-        for rung, timing, checked in zip(RUNGS, done.kernels, done.bench.checks, strict=False)
-    ]
-    return LadderResult(size, machine(), lines, done)
+        for own in sizes:
+            here = [rung for rung in RUNGS if rung not in lines and rung.size(size) == own]
+            runs[own] = done = compare([specs[rung] for rung in here], own, warm=False, progress=shown.update)
+            for rung, timing, checked in zip(here, done.kernels, done.bench.checks, strict=False):
+                lines[rung] = RungResult(rung, checked.ok, timing, comparison=done if own != size else None)
+    return LadderResult(size, machine(), [lines[rung] for rung in RUNGS], runs[size])

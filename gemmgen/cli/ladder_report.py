@@ -49,6 +49,7 @@ def counted(size: Size, found: list[RungFacts]) -> LadderResult:
 
     lines = []
     for f in found:
-        counts = Counted.of(f.explanation.to_dict()) if f.explanation else None
+        e = f.explanation
+        counts = Counted.of(e.to_dict(), e.counts.total("tma", "load").bytes_used) if e else None
         lines.append(RungResult(f.rung, f.check.ok, counted=counts))
     return LadderResult(size, machine(), lines)

@@ -56,7 +56,7 @@ def emit_with_lines(ir: KernelIR) -> Emitted:
 
 def _header(ir: KernelIR) -> Iterator[Printed]:
     """What this is, the spec, two sentences, and how to make it again."""
-    for text in wrap_comment(f"{ir.name}, {ir.variant.label} variant: {applies_to(ir)}"):
+    for text in wrap_comment(f"{ir.name}, {what(ir)}: {applies_to(ir)}"):
         yield Printed(text)
     yield Printed("//")
     for line in to_text(ir.spec, comment=False).splitlines():
@@ -67,13 +67,18 @@ def _header(ir: KernelIR) -> Iterator[Printed]:
             yield Printed(sanitised(text))  # again: a line may now end where the text did not
 
 
+def what(ir: KernelIR) -> str:
+    """Which variant of a kernel it is, or whose work it finishes."""
+    return f"the second kernel of {ir.finishes}" if ir.finishes else f"{ir.variant.label} variant"
+
+
 def applies_to(ir: KernelIR) -> str:
     """Which sizes and alignments the kernel is for, in words."""
     exact: dict[int, list[str]] = {}
     for dim, step in zip("mnk", ir.spec.block, strict=True):
-        if dim not in ir.variant.guard and step > 1:
+        if dim not in ir.variant.guard and step > 1 and not ir.finishes:
             exact.setdefault(step, []).append(dim.upper())
-    sizes = "any M, N, K"
+    sizes = "any M and N" if ir.finishes else "any M, N, K"
     if exact:
         (step, dims), *others = exact.items()
         be = "are multiples" if len(dims) > 1 else "is a multiple"

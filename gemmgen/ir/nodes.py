@@ -289,7 +289,8 @@ class KernelIR:
     """One kernel: everything that printing, running and counting it needs.
 
     ``then`` is a kernel that is launched after this one and finishes its work (split-K: the reduction of what the
-    blocks left in a workspace, which this one writes where C is expected). ``grid`` is (columns of blocks, rows of
+    blocks left in a workspace, which this one writes where C is expected); ``finishes`` of that one is the name of this
+    one. ``grid`` is (columns of blocks, rows of
     blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
     """
 
@@ -308,6 +309,7 @@ class KernelIR:
     tensor_maps: tuple[TensorMap, ...] = ()
     then: KernelIR | None = None
     notes: tuple[str, ...] = field(default=())
+    finishes: str = ""
 
     def syncs(self) -> list[Sync]:
         """The barriers, in program order."""

@@ -61,6 +61,19 @@ def lower_program(p: TileProgram) -> KernelIR:
         min_blocks=_min_blocks(p),
         tensor_maps=maps,
         then=reduction(p) if p.split_k > 1 else None,
+        notes=_notes(p),
+    )
+
+
+def _notes(p: TileProgram) -> tuple[str, ...]:
+    """How the kernel is launched, where that is not as its parameters say."""
+    if p.split_k == 1:
+        return ()
+    line = "row" if p.contiguous("C") == "n" else "column"
+    lines = "M rows" if line == "row" else "N columns"
+    return (
+        f"Launched with C pointing to a workspace: a matrix of {lines} for each blockIdx.z, ldc elements from one {line} "
+        f"to the next, with alpha 1 and beta 0. {p.spec.name}_reduce makes C of them.",
     )
 
 

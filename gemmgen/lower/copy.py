@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from gemmgen.ir.expr import Const, Expr, smaller, value_of
-from gemmgen.ir.nodes import Alloc, Array, Call, If, Load, Pointer, Ref, Stmt, Store
+from gemmgen.ir.nodes import Alloc, Array, Call, For, If, Load, Pointer, Ref, Stmt, Store
 from gemmgen.isa.async_copy import cp_async, cp_async_or_zero
 from gemmgen.lower.layout import element_of
 from gemmgen.lower.nest import nest
@@ -26,6 +26,9 @@ class Access:
 
 
 _Body = Callable[[Access], list[Stmt]]
+
+MANY_PASSES = 16
+"""More copies than this are written a few at a time: all their addresses at once would fill the registers."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class TileCopy:
             staged = Array("staged", "register", shape=(Const(self.c.width),) if self.c.width > 1 else ())
             return [Alloc(staged), self._load(at, tile, k0, staged, ()), *self._put(at, stage, staged, ())]
 
-        return self._loops(one)
+        body = self._loops(one)
+        return [_by_fours(x) for x in body] if self.c.how == "cpasync" and self.lanes.passes > MANY_PASSES else body
 
     def fetch(self, tile: Pointer, k0: Expr) -> list[Stmt]:
         """Only as far as the registers."""
@@ -152,6 +156,10 @@ class TileCopy:
     @property
     def _origin(self) -> str:
         return "use float4" if self.c.width > 1 else "use smem"
+
+
+def _by_fours(s: Stmt) -> Stmt:
+    return replace(s, unroll=4) if isinstance(s, For) else s
 
 
 def _where(condition: Expr | None, body: list[Stmt]) -> list[Stmt]:

@@ -81,7 +81,7 @@ def reduction(p: TileProgram) -> KernelIR:
         name=f"{p.spec.name}_reduce",
         spec=p.spec,
         variant=p.variant,
-        summary="The second kernel of split-K: adds up what the blocks that share a tile of C left in W.",
+        summary="Adds up what the blocks that share a tile of C left in W.",
         constants=(splits, threads),
         assertions=(),
         params=(
@@ -98,6 +98,7 @@ def reduction(p: TileProgram) -> KernelIR:
         grid=(lines, (along + (run - 1)) // run, Const(1)),
         shared=(),
         body=(Section("Placement: a block works on one line of C", tuple(out)), main),
+        finishes=p.spec.name,
     )
 
 

@@ -15,11 +15,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung of the ladder: its spec, the bottleneck it removes, and the one that then shows."""
+    """A rung of the ladder: its spec, the bottleneck it removes, and the one that then shows.
+
+    A side branch is for shapes of its own: ``after`` names the rung that it leaves from, and ``most`` is the largest
+    (M, N, K) that it is for, None where that does not matter.
+    """
 
     spec: str
     fixes: str
     leaves: str
+    after: str = ""
+    most: tuple[int | None, int | None, int | None] = (None, None, None)
+
+    def size(self, whole: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The size at which it is shown on a ladder of that size."""
+        m, n, k = (extent if most is None else min(extent, most) for extent, most in zip(whole, self.most, strict=True))
+        return m, n, k
+
+    def label(self, number: int) -> str:
+        """What stands before its name in a table."""
+        return "side" if self.after else str(number)
 
 
 RUNGS: tuple[Rung, ...] = (
@@ -32,6 +47,45 @@ RUNGS: tuple[Rung, ...] = (
         "vectorized", "access width: 16 bytes an access, A transposed", "movement of data between warps and registers"
     ),
     Rung("warptile", "reuse and scheduling within a warp", "latency: one buffer, two barriers a step"),
+    Rung(
+        "doublebuffer",
+        "latency of global memory: the next tile is on its way during the products",
+        "registers: a tile in flight takes its place beside the sums",
+    ),
+    Rung(
+        "cpasync",
+        "copies through registers: they go past them, a few at every step",
+        "register banks: a multiply-add waits for its operands",
+    ),
+    Rung(
+        "registerbanks",
+        "register banks: 8x16 products in snake order, each step closed",
+        "instructions that copy: a tile of A takes one for 4 bytes",
+    ),
+    Rung(
+        "tma",
+        "instructions that copy: one thread starts a whole tile",
+        "order of the products: the compiler mixes the steps",
+    ),
+    Rung(
+        "pipelined",
+        "order of the products, with three tiles in flight and two blocks a multiprocessor",
+        "issue of multiply-adds: the FMA pipe is nearly full",
+    ),
+    Rung(
+        "splitk",
+        "idle multiprocessors where C has few tiles: four blocks share a sum",
+        "a second kernel, and the traffic of the workspace",
+        after="vectorized",
+        most=(512, 512, 512),
+    ),
+    Rung(
+        "skinny",
+        "wasted rows of the tile where C has few: B is read once, past shared memory",
+        "bandwidth of DRAM: the bytes of B",
+        after="vectorized",
+        most=(16, None, None),
+    ),
 )
 
 
@@ -42,19 +96,21 @@ class Counted:
     global_load_requests: int
     global_load_sectors: int
     global_load_bytes_used: int
+    tma_load_bytes: int
     shared_load_requests: int
     shared_load_wavefronts: int
     shared_load_ideal_wavefronts: int
     fma: int
 
     @classmethod
-    def of(cls, counters: Mapping[str, Any]) -> Counted:
-        """From ``Simulation.counters``."""
+    def of(cls, counters: Mapping[str, Any], boxes: int) -> Counted:
+        """From ``Simulation.counters``, or an explanation's; ``boxes`` is the bytes that TMA fetches."""
         loads, shared = counters["global"]["load"], counters["shared"]["load"]
         return cls(
             loads["requests"],
             loads["sectors"],
             loads["bytes_used"],
+            boxes,
             shared["requests"],
             shared["wavefronts"],
             shared["ideal_wavefronts"],
@@ -64,12 +120,18 @@ class Counted:
 
 @dataclass(frozen=True)
 class RungResult:
-    """One line of the ladder. ``timed`` on a GPU; elsewhere ``counted``, where the kernel can be."""
+    """One line of the ladder. ``timed`` on a GPU; elsewhere ``counted``, where the kernel can be.
+
+    ``comparison`` is the run at the rung's own size, where that is not the ladder's; ``skipped`` says why a rung was not
+    run on this GPU.
+    """
 
     rung: Rung
     verified: bool
     timed: Timing | None = None
     counted: Counted | None = None
+    comparison: Comparison | None = None
+    skipped: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,17 +160,30 @@ class LadderResult:
         }
 
     def _row(self, result: RungResult) -> dict[str, Any]:
-        timed, run = result.timed, self.comparison
+        timed, run = result.timed, self.run_of(result)
         measured = run.timing_dict(timed) if run and timed else {}
         return {
             "kernel": result.rung.spec,
+            "size": list(result.rung.size(self.size)),
             "verified": result.verified,
+            "skipped": result.skipped or None,
             **measured,
             "percent_of_cublas": measured.get("percent_of_baseline"),
             "counts": result.counted and asdict(result.counted),
             "bottleneck_fixed": result.rung.fixes or None,
             "new_bottleneck": result.rung.leaves,
         }
+
+    def run_of(self, result: RungResult) -> Comparison | None:
+        """The run in which a rung was timed."""
+        return result.comparison or self.comparison
+
+    def lead(self, number: int) -> list[object]:
+        """Number and name of a rung, with its size where that is its own."""
+        rung = self.rungs[number].rung
+        own = rung.size(self.size)
+        name = rung.spec if own == tuple(self.size) else f"{rung.spec} {'x'.join(map(str, own))}"
+        return [rung.label(number), name]
 
 
 def ladder_table(result: LadderResult) -> str:
@@ -119,33 +194,38 @@ def ladder_table(result: LadderResult) -> str:
 def timed_table(result: LadderResult, run: Comparison) -> str:
     rows: list[list[object]] = []
     for number, line in enumerate(result.rungs):
-        assert line.timed is not None
-        rows.append([number, line.rung.spec, *run.cells(line.timed), line.rung.fixes or None, line.rung.leaves])
+        own = result.run_of(line)
+        assert own is not None
+        cells = [None] * 4 if line.timed is None else own.cells(line.timed)
+        rows.append([*result.lead(number), *cells, line.rung.fixes or None, line.skipped or line.rung.leaves])
     if run.base is not None:
         rows.append([None, "cuBLAS", *run.cells(run.base), None, None])
     headers = ["#", "kernel", "time", "spread", "GFLOP/s", "of cuBLAS", "bottleneck fixed", "new bottleneck"]
-    return f"{format_table(headers, rows)}\n{method(run)}"
+    return f"{format_table(headers, rows)}\n{method(run)}\n{SIDE_EXPLAINED}"
 
 
 def counted_table(result: LadderResult) -> str:
     rows: list[list[object]] = []
     for number, line in enumerate(result.rungs):
         c, rung = line.counted, line.rung
-        if c is None:  # nobody knows how to count this kernel
-            rows.append([number, rung.spec, None, None, None, None, rung.fixes or None, rung.leaves])
-            continue
-        used = f"{c.global_load_bytes_used / max(1, 32 * c.global_load_sectors):.0%}"
-        a_load = f"{c.fma / max(1, 32 * c.shared_load_requests):.1f}" if c.shared_load_requests else None
-        counts = [c.global_load_sectors, used, c.shared_load_wavefronts, a_load]
-        rows.append([number, rung.spec, *counts, rung.fixes or None, rung.leaves])
+        counts: list[object] = [None] * 4
+        if c is not None:  # else nobody knows how to count this kernel
+            moved = 32 * c.global_load_sectors + c.tma_load_bytes
+            used = f"{(c.global_load_bytes_used + c.tma_load_bytes) / max(1, moved):.0%}"
+            a_load = f"{c.fma / max(1, 32 * c.shared_load_requests):.1f}" if c.shared_load_requests else None
+            counts = [moved // 32, used, c.shared_load_wavefronts, a_load]
+        rows.append([*result.lead(number), *counts, rung.fixes or None, rung.leaves])
     headers = [
         "#", "kernel", "global sectors", "of them used", "shared wavefronts", "FMA a shared load", "bottleneck fixed",
         "new bottleneck",
     ]  # fmt: skip
-    return f"{format_table(headers, rows)}\n{COUNTS_EXPLAINED}"
+    return f"{format_table(headers, rows)}\n{COUNTS_EXPLAINED}\n{SIDE_EXPLAINED}"
 
 
+SIDE_EXPLAINED = (
+    "side: a branch for shapes of its own, from the rung vectorized; no larger than what it is for, in each dimension"
+)
 COUNTS_EXPLAINED = (
-    "loads only: 32-byte sectors read from global memory, and the part of their bytes that the warps asked for;\n"
-    "wavefronts are the turns that shared memory takes to serve the warps; FMA a shared load is for one thread"
+    "loads only: 32-byte sectors read from global memory, TMA's boxes among them, and the part of their bytes that was\n"
+    "asked for; wavefronts are the turns that shared memory takes to serve the warps; FMA a shared load is for one thread"
 )

@@ -20,18 +20,20 @@ def one(run: Mapping[str, Any]) -> str:
     against = f", beside {baseline['description']}, in one run" if baseline else ""
     commit = f" (commit {run['commit'][:12]})" if run["commit"] else ""
     heading = f"{size} on {run['gpu']}, driver {run['driver']}{against}{commit}:"
-    rows = [row(rung) for rung in run["rungs"]]
+    rows = [row(rung, run["size"]) for rung in run["rungs"] if not rung.get("skipped")]
     if baseline:
         rows.append(["cuBLAS", milliseconds(baseline), f"{baseline['gflops']:,.0f}", "100%", "", ""])
     headers = ["kernel", "ms", "GFLOP/s", "of cuBLAS", "bottleneck fixed", "new bottleneck"]
     return "\n".join([heading, "", *markdown(headers, rows)])
 
 
-def row(rung: Mapping[str, Any]) -> list[str]:
+def row(rung: Mapping[str, Any], size: Sequence[int]) -> list[str]:
+    own = rung.get("size", size)
+    name = rung["kernel"] if list(own) == list(size) else f"{rung['kernel']}, {'x'.join(map(str, own))}"
     percent = rung["percent_of_cublas"]
     share = "" if percent is None else f"{percent:.1f}%"
     fixed = rung["bottleneck_fixed"] or ""
-    return [rung["kernel"], milliseconds(rung), f"{rung['gflops']:,.0f}", share, fixed, rung["new_bottleneck"]]
+    return [name, milliseconds(rung), f"{rung['gflops']:,.0f}", share, fixed, rung["new_bottleneck"]]
 
 
 def milliseconds(timing: Mapping[str, Any]) -> str:

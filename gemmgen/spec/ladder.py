@@ -1,4 +1,4 @@
-"""The ladder: one spec a rung, from the naive kernel up."""
+"""The ladder: one spec a rung, from the naive kernel up, and at its end the branches for small shapes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,18 @@ LADDER = (
     "regblock2d_64",
     "vectorized",
     "warptile",
+    "doublebuffer",
+    "cpasync",
+    "registerbanks",
+    "tma",
+    "pipelined",
+    "splitk",
+    "skinny",
 )
 
 
 def ladder_names() -> tuple[str, ...]:
-    """The rungs, lowest first."""
+    """The rungs, lowest first, then the side branches."""
     return LADDER
 
 

@@ -198,6 +198,7 @@ def _placed(known: Sequence[RungFacts], run: Measured | None, intensity: Any) ->
                 e.flops / e.bound.total_s / 1e12,
                 e.flops / e.bound.floor_s / 1e12,
                 time.tflops if time else None,
+                bool(facts.rung.after),
             )
 
 
@@ -216,13 +217,21 @@ def _inner(e: Explanation) -> float | None:
 # --- A rung -------------------------------------------------------------------------------------------------------
 
 
+def neighbours(rungs: Sequence[RungFacts], at: int) -> tuple[RungFacts | None, RungFacts | None]:
+    """The rung before and the one after; a side branch comes after the rung that it leaves from, and none after it."""
+    side = rungs[at].rung.after
+    if side:
+        return next((facts for facts in rungs if facts.name == side), None), None
+    after = rungs[at + 1] if at + 1 < len(rungs) else None
+    return rungs[at - 1] if at else None, None if after is None or after.rung.after else after
+
+
 def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> dict[str, Any]:
     """Everything the template of a rung shows."""
     from gemmgen.tile import print_tile
 
     facts = rungs[at]
-    before = rungs[at - 1] if at else None
-    after = rungs[at + 1] if at + 1 < len(rungs) else None
+    before, after = neighbours(rungs, at)
     e = facts.explanation
     old = before.explanation if before else None
     names = (before.name if before else "", facts.name)
@@ -248,7 +257,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
         "resource": RESOURCES.get(e.bound.by, e.bound.by) if e else "",
         "e": e,
         "time": time_of(facts, run),
-        "same_size": bool(run and e and run.size == e.size),
+        "same_size": bool(run and e and facts.rung.size(run.size) == e.size),
         "pictures": pictures(facts.program, facts.name),
         "accesses": accesses,
         "worst": worst,

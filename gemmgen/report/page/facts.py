@@ -59,11 +59,11 @@ class RungFacts:
 
 
 def facts_of(number: int, rung: Rung, size: Size, gpu: Gpu) -> RungFacts:
-    """The facts of a rung of the ladder at a size, modelled for a GPU."""
+    """The facts of a rung of a ladder of a size, modelled for a GPU."""
     import gemmgen
     from gemmgen.spec.ladder import ladder_path
 
-    return facts(number, rung, gemmgen.load(ladder_path(rung.spec)), size, gpu)
+    return facts(number, rung, gemmgen.load(ladder_path(rung.spec)), rung.size(size), gpu)
 
 
 def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu) -> RungFacts:

@@ -25,7 +25,10 @@ class Roof:
 
 @dataclass(frozen=True)
 class Dot:
-    """A rung: flop/byte, and in TFLOP/s the speed that the model expects, its upper limit, and the measured speed."""
+    """A rung: flop/byte, and in TFLOP/s the speed that the model expects, its upper limit, and the measured speed.
+
+    No arrow leads to one ``aside``.
+    """
 
     number: int
     name: str
@@ -33,6 +36,7 @@ class Dot:
     expected: float
     limit: float
     measured: float | None = None
+    aside: bool = False
 
     @property
     def speed(self) -> float:
@@ -147,7 +151,7 @@ def _dots(d: Drawing, axes: Axes, dots: Sequence[Dot], head: str) -> None:
         d.line((x - 7, y), (x + 7, y), "limit")
         if bubble != point:
             d.line(point, bubble, "leader")
-    for a, b in pairwise(bubbles):
+    for a, b in pairwise(bubble for dot, bubble in zip(dots, bubbles, strict=True) if not dot.aside):
         d.line(_toward(a, b, BUBBLE + 1), _toward(b, a, BUBBLE + 2), "arrow", end=head)
     for dot, point, bubble in zip(dots, points, bubbles, strict=True):
         kind = "measured" if dot.measured is not None else "modelled"
