@@ -13,7 +13,8 @@ from gemmgen.tune.shapes import SKINNY, Shape
 
 TILE = frozenset({"coalescing", "smem", "float4", "warptile"})
 TRANSPOSED = TILE | {"transposeA"}
-ENGINE = TILE | {"tma", "alongK", "smem_swizzle", "prefetch", "snake", "separators"}
+ENGINE = TILE | {"tma", "alongK", "prefetch", "snake", "separators"}
+ENGINES = (ENGINE, ENGINE | {"smem_swizzle"}, ENGINE - {"separators"})
 
 BLOCKS_WANTED = 132
 """Blocks that fill a large GPU once: with fewer, K is split among more of them."""
@@ -120,7 +121,7 @@ def _engine() -> Iterator[dict[str, Any]]:
         sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
         # Two blocks an SM of 128 threads leave each thread all of its 255 registers.
         blocks = (0, 2) if sums > 64 and threads <= 128 else (0,)
-        for use, least in itertools.product((ENGINE, ENGINE - {"separators"}), blocks):
+        for use, least in itertools.product(ENGINES, blocks):
             if unroll == 8 or use is ENGINE:
                 yield tile.changes | {"use": use, "stages": stages, "unroll": unroll, "min_blocks": least}
 
