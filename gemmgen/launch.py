@@ -189,7 +189,8 @@ def plan_aligned(
     if alpha == 0.0 or k == 0:
         # A and B are not read: an alpha of NaN with an empty sum is no NaN either.
         alpha, k = 0.0, 0
-    deepest = LARGEST - spec.block[2] * spec.split_k
+    # Kernels round K up to whole tiles of every slice, and look as many tiles ahead as there are stages.
+    deepest = LARGEST - spec.block[2] * (spec.split_k + spec.stages)
     if k > deepest:
         raise ArgumentError(f"K is {k}; the largest K of one launch is {deepest}")
     places = {

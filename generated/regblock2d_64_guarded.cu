@@ -44,7 +44,7 @@ regblock2d_64(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
     const int innerRowA = threadIdx.x / BK;           // which row of A's tile this thread copies first
     const int innerColA = threadIdx.x % BK;           // and which column
-    const int innerColB = threadIdx.x;                // and which column
+    const int innerColB = threadIdx.x;                // which column of a line of B's tile this thread copies
 
     // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
     float threadResults[TM][TN] = {};  // this thread's elements of C, in registers throughout

@@ -34,6 +34,7 @@ static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole piec
 static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
 static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
 static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }

@@ -25,10 +25,10 @@ from gemmgen.spec.ladder import ladder_names, ladder_path
 
 
 def played(names: Sequence[str], size: tuple[int, int, int]) -> Bench:
-    """A run of sides that take 8, 7, ... ms, so that each is faster than the one before."""
+    """A run of sides that take 8, 7, ... 2, then 1.9, 1.8, ... ms, so that each is faster than the one before."""
     timings = tuple(
         Timing(name, s, s * 0.99, s * 1.02, s * 0.98, s * 1.1, 15, 4)
-        for name, s in zip(names, (0.001 * (8 - i) for i in range(len(names))), strict=True)
+        for name, s in zip(names, (0.001 * max(8 - i, 2.6 - i / 10) for i in range(len(names))), strict=True)
     )
     checks = tuple(Checked(True, 1e-6, (0, 0), 1.0, 1.0, 1e-5, "all, on the host") for _ in names)
     return Bench(size, 1.0, 0.0, False, 4, 800_000_000, "graph", timings, checks)
@@ -76,7 +76,9 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_rungs_are_the_ladder_in_order() -> None:
     names = [rung.spec for rung in RUNGS]
-    assert names == [name for name in ladder_names() if name in names] and len(names) >= 7
+    assert names == [name for name in ladder_names() if name in names] and len(names) >= 14
+    sides = [rung for rung in RUNGS if rung.after]
+    assert sides == list(RUNGS[-len(sides) :]) and all(rung.after in names for rung in sides)
     assert RUNGS[0].fixes == "" and all(rung.fixes for rung in RUNGS[1:]) and all(rung.leaves for rung in RUNGS)
 
 
@@ -84,10 +86,12 @@ def test_ladder_without_a_gpu_counts_and_says_so(no_gpu: None, capsys: pytest.Ca
     assert run(["ladder", "--size", "64"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("64x64x64 on the simulator, as there is none: counts, not times\n")
-    header = out.splitlines()[2]
+    header, names = out.splitlines()[2], [rung.spec for rung in RUNGS]
+    assert "side: a branch for shapes of its own" in out and " skinny 16x64x64 " in out
     assert "global sectors" in header and "GFLOP/s" not in header
     for rung in RUNGS:
         [line] = [line for line in out.splitlines() if f" {rung.spec} " in line]
+        assert line.startswith("side " if rung.after else f"{names.index(rung.spec)} ")
         assert rung.fixes in line and line.endswith(rung.leaves)
 
 
@@ -126,12 +130,34 @@ def test_ladder_fails_where_a_rung_is_wrong(
 
 def test_ladder_on_a_gpu_is_the_lesson_s_table(gpu: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["ladder"]) == 0
-    assert gpu == [[*(rung.spec for rung in RUNGS), "cublas", "closed"]]
+    main = [rung.spec for rung in RUNGS if not rung.after]
+    assert gpu == [[*main, "cublas", "closed"], ["splitk", "cublas", "closed"], ["skinny", "cublas", "closed"]]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4096x4096x4096 on NVIDIA Play"
     assert [word in lines[2] for word in ("time", "GFLOP/s", "of cuBLAS", "bottleneck fixed", "new bottleneck")]
-    assert "8 ms" in lines[4] and "12.5%" in lines[4] and f"{2 * 4096**3 / 0.008 / 1e9:,.0f}" in lines[4]
-    assert "cuBLAS" in lines[11] and "100.0%" in lines[11]
+    assert "8 ms" in lines[4] and "17.5%" in lines[4] and f"{2 * 4096**3 / 0.008 / 1e9:,.0f}" in lines[4]
+    assert "cuBLAS" in lines[4 + len(RUNGS)] and "100.0%" in lines[4 + len(RUNGS)]
+    splitk, skinny = lines[2 + len(RUNGS) : 4 + len(RUNGS)]
+    assert "splitk 512x512x512" in splitk and f"{2 * 512**3 / 0.008 / 1e9:,.0f}" in splitk and "87.5%" in splitk
+    assert "skinny 16x4096x4096" in skinny and f"{2 * 16 * 4096**2 / 0.008 / 1e9:,.0f}" in skinny
+
+
+def test_rungs_that_the_gpu_lacks_instructions_for_are_skipped_with_the_reason(
+    gpu: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = dataclasses.replace(device.required(), cc=(8, 6))
+    monkeypatch.setattr(device, "current", lambda: older)
+    monkeypatch.setattr(baseline.Cublas, "__init__", lambda *_: None)
+    assert run(["ladder"]) == 0
+    lacking = {"tma", "pipelined"}
+    assert gpu[0][:-2] == [rung.spec for rung in RUNGS if not rung.after and rung.spec not in lacking]
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if len(line.split()) > 1}
+    assert all("not run: tma needs compute capability 9.0, and sm_86 is below it" in lines[name] for name in lacking)
+    assert run(["ladder", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert {row["kernel"] for row in result["rungs"] if row["skipped"]} == lacking
+    assert all("median_s" not in row and row["verified"] for row in result["rungs"] if row["skipped"])
+    assert not lacking & set(measured_markdown({**result, "commit": "0" * 40}).split())
 
 
 def test_the_report_of_a_run_on_a_gpu_shows_its_times(
@@ -151,9 +177,12 @@ def test_ladder_json_on_a_gpu(gpu: list[list[str]], capsys: pytest.CaptureFixtur
     result = json.loads(capsys.readouterr().out)
     assert (result["gpu"], result["arch"], result["driver"]) == ("NVIDIA Play", "sm_90", "580.95.05")
     assert result["baseline"]["description"].startswith("cuBLAS 13.1.0") and result["method"] == "graph"
-    last = result["rungs"][-1]
-    assert last["kernel"] == "warptile" and last["percent_of_cublas"] == pytest.approx(50.0)
-    assert last["gflops"] == pytest.approx(2 * 1024**3 / last["median_s"] / 1e9)
+    rows = {row["kernel"]: row for row in result["rungs"]}
+    assert rows["warptile"]["percent_of_cublas"] == pytest.approx(70.0)
+    assert rows["warptile"]["gflops"] == pytest.approx(2 * 1024**3 / rows["warptile"]["median_s"] / 1e9)
+    skinny = rows["skinny"]
+    assert skinny["size"] == [16, 1024, 1024] and skinny["percent_of_cublas"] == pytest.approx(87.5)
+    assert skinny["gflops"] == pytest.approx(2 * 16 * 1024**2 / skinny["median_s"] / 1e9)
     assert "commit" in result
 
 
@@ -163,7 +192,8 @@ def test_recorded_results_are_a_table(gpu: list[list[str]], capsys: pytest.Captu
     for data in (recorded, [recorded, recorded]):
         table = measured_markdown(data)
         assert "1024x1024x1024 on NVIDIA Play, driver 580.95.05" in table and "(commit 0123456789ab)" in table
-        assert "| warptile | 2 | 1,074 | 50.0% |" in table and "| cuBLAS | 1 | 2,147 | 100% |" in table
+        assert "| warptile | 2 | 1,074 | 70.0% |" in table and "| cuBLAS | 1.4 | 1,534 | 100% |" in table
+        assert "| skinny, 16x1024x1024 | 8 | 4 | 87.5% |" in table
 
 
 # --- bench ------------------------------------------------------------------------------------------------------------
@@ -300,5 +330,5 @@ def test_run_and_bench_on_the_gpu(
     assert run(["ladder", "--size", "512", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["device"] == "cuda" and len(result["rungs"]) == len(RUNGS)
-    rates = [row["gflops"] for row in result["rungs"]]
-    assert rates[-1] > rates[0]
+    rates = {row["kernel"]: row["gflops"] for row in result["rungs"] if not row["skipped"]}
+    assert rates["warptile"] > rates["naive"]

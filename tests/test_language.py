@@ -26,6 +26,22 @@ LADDER = {  # block, warp, thread, threads a block, toggles
     "regblock2d_64": ((64, 64, 8), None, (8, 8), 64, "coalescing smem"),
     "vectorized": ((128, 128, 8), None, (8, 8), 256, "coalescing smem transposeA float4"),
     "warptile": ((128, 128, 16), (64, 64), (8, 4), 128, "coalescing smem transposeA float4 warptile"),
+    "doublebuffer": ((128, 128, 16), (64, 64), (8, 4), 128, "coalescing smem transposeA float4 warptile"),
+    "cpasync": (
+        *((128, 128, 16), (64, 64), (8, 4), 128),
+        "coalescing smem transposeA float4 warptile cpasync spread prefetch",
+    ),
+    "registerbanks": (
+        *((128, 128, 16), (32, 128), (1, 4), 128),
+        "coalescing smem transposeA float4 warptile cpasync spread prefetch snake separators",
+    ),
+    "tma": ((128, 128, 32), (32, 128), (1, 4), 128, "coalescing smem float4 warptile tma alongK prefetch snake"),
+    "pipelined": (
+        *((128, 128, 32), (32, 128), (1, 4), 128),
+        "coalescing smem float4 warptile tma alongK prefetch snake separators",
+    ),
+    "splitk": ((64, 64, 16), None, (8, 4), 128, "coalescing smem transposeA float4"),
+    "skinny": ((16, 512, 64), None, (16, 4), 128, "coalescing smem transposeA float4 directB"),
 }
 
 
@@ -43,7 +59,7 @@ def spec_with(*lines: str) -> str:
 
 
 @pytest.mark.parametrize("name", LADDER)
-def test_ladder_is_the_lessons(name: str) -> None:
+def test_ladder_is_the_lessons_and_what_goes_on_from_there(name: str) -> None:
     spec = load(ladder_path(name))
     block, warp, thread, threads, use = LADDER[name]
     assert (spec.name, spec.block, spec.warp, spec.thread, spec.threads) == (name, block, warp, thread, threads)

@@ -74,11 +74,21 @@ def test_g04_alignment_counts_for_the_kernel_that_adds_up() -> None:
     assert variant_of(planned(spec, 64, 64, 16, c_at=4)).bytes("C") == 4
 
 
-def test_g28_the_rounded_slices_of_k_stay_within_an_int() -> None:
-    largest = LARGEST - 4 * 8
+DEEP = SHARED.replace(name="deep", use=SHARED.use | {"cpasync"}, stages=6)
+
+
+@pytest.mark.parametrize("spec", [SHARED, DEEP, DEEP.replace(split_k=1)], ids=lambda s: s.name)
+def test_g28_the_rounded_slices_of_k_and_the_tiles_ahead_stay_within_an_int(spec: Spec) -> None:
+    bk, slices = spec.block[2], spec.split_k
+    largest = LARGEST - bk * (slices + spec.stages)
     with pytest.raises(ArgumentError, match=f"the largest K of one launch is {largest}"):
-        planned(SHARED, 64, 64, largest + 1)
-    assert largest == planned(SHARED, 64, 64, largest).steps[0].arguments.K
+        planned(spec, 64, 64, largest + 1)
+    assert largest == planned(spec, 64, 64, largest).steps[0].arguments.K
+    # What the kernels compute of it in ints: K rounded up, where the last slice begins, the first k of the tiles ahead.
+    assert largest + bk * slices - 1 <= LARGEST
+    size = -(-largest // (bk * slices)) * bk
+    assert (slices - 1) * size + size <= LARGEST
+    assert (-(-size // bk) - 1 + spec.stages) * bk <= LARGEST
 
 
 @pytest.mark.parametrize("k", [0, 1, 7, 8, 31, 32, 33, 100])

@@ -105,7 +105,7 @@ def texts_per_second(seconds: float) -> float:
     made, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         which = made % len(names)
-        renamed = originals[which].replace(f"kernel {names[which]}", f"kernel {names[which]}_{made}", 1)
+        renamed = originals[which].replace(f"kernel {names[which]}", f"kernel {names[which]}_text{made}", 1)
         gemmgen.emit(gemmgen.parse(renamed))
         made += 1
     return made / (time.perf_counter() - start)

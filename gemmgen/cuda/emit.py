@@ -5,6 +5,7 @@ The text is byte-stable: it depends on the IR alone. It needs no header.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -60,7 +61,11 @@ def _header(ir: KernelIR) -> Iterator[Printed]:
         yield Printed(text)
     yield Printed("//")
     for line in to_text(ir.spec, comment=False).splitlines():
-        yield Printed(f"//     {sanitised(line)}".rstrip())
+        lead = "//     "
+        text = f"{lead}{sanitised(line)}".rstrip()
+        more = f"{lead}{' ' * (len(line) - len(line.partition(' ')[2].lstrip()))}"
+        whole = len(text) <= WIDTH
+        yield from map(Printed, [text] if whole else textwrap.wrap(text, WIDTH, subsequent_indent=more))
     yield Printed("//")
     for paragraph in (ir.summary, *ir.notes, f"Made by: gemmgen compile specs/{ir.spec.name}.gemm"):
         for text in wrap_comment(sanitised(paragraph)) if paragraph else ():

@@ -72,12 +72,13 @@ def pinned_load(name: str, space: str, width: int) -> str:
     where = '"r"((unsigned int)__cvta_generic_to_shared(array) + bytes)' if shared else '"l"(p)'
     outputs = ", ".join(f'"=f"({part})' for part in parts)
     what = f"{4 * width} bytes of {space} memory"
+    gap = "\n                 " if len(outputs) + len(where) > 70 else ""
     return f"""\
 // {what}{", some bytes into an array" if shared else ""}: the compiler moves no volatile load past another.
 __device__ __forceinline__ {kind} {name}({parameters})
 {{
     {kind} v;
     asm volatile("ld.volatile.{space}{suffix}.f32 {registers}, [%{width}];"
-                 : {outputs} : {where});
+                 : {outputs}{gap} : {where});
     return v;
 }}"""

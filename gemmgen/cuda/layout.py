@@ -111,6 +111,20 @@ def _run(lines: Sequence[Line]) -> Iterable[Printed]:
         yield Printed(f"{whole.ljust(column)}  // {line.comment}", line.accesses)
 
 
+def broken(text: str, width: int) -> list[str]:
+    """Code in lines of at most ``width`` columns, broken behind an argument or ahead of a term: the last place in the
+    fewest brackets."""
+    if len(text) <= width:
+        return [text]
+    best, at, depth = len(text), 0, 0
+    for i, c in enumerate(text[:width]):
+        depth += (c in "([{") - (c in ")]}")
+        here = i + 1 if text.startswith(", ", i) else i if text.startswith(" + ", i) else 0
+        if here and depth <= best:
+            best, at = depth, here
+    return [text[:at], *broken(text[at:].lstrip(), width - len(INDENT))] if at else [text]
+
+
 def _single(line: Line) -> Iterable[Printed]:
     if line.comment:
         for text in wrap_comment(line.comment, line.depth):
@@ -122,6 +136,8 @@ def _single(line: Line) -> Iterable[Printed]:
         # What is accessed first stands behind a condition, so in the tail; a copy's target before it.
         yield Printed(INDENT * line.depth + line.code, line.accesses[1:])
         for at, part in enumerate(line.tail):
-            yield Printed(INDENT * (line.depth + 1) + part, line.accesses[:1] if at == 0 else ())
+            first, *rest = broken(part, WIDTH - len(INDENT) * (line.depth + 1))
+            yield Printed(INDENT * (line.depth + 1) + first, line.accesses[:1] if at == 0 else ())
+            yield from (Printed(INDENT * (line.depth + 2) + more) for more in rest)
     else:
         yield Printed(line.whole, line.accesses)

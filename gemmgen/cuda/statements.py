@@ -162,7 +162,8 @@ class Printer:
                 self._store(s, depth, env)
             case Fma(acc, a, b, why, fused):
                 x, y, z = reference(acc, env), reference(a, env), reference(b, env)
-                self._put(depth, f"{x} = fmaf({y}, {z}, {x});" if fused else f"{x} += {y} * {z};", why)
+                code, tail = (f"{x} =", (f"fmaf({y}, {z}, {x});",)) if fused else (f"{x} += {y} * {z};", ())
+                self._put(depth, code, why, tail=tail)
             case Compute():
                 self._put(depth, f"{assigned(s, env)};", s.why)
             case Call(row, args, why):

@@ -110,7 +110,7 @@ def _pinned_place(ref: Ref, env: Env) -> tuple[str, ...]:
     stride: Expr = lift(4)
     for extent, i in zip(reversed(shape), reversed(ref.index), strict=True):
         terms = [*(term * stride for term in _summands(i)), *terms]
-        stride = extent * stride
+        stride = stride * extent
     # What unrolling makes a number comes last: the rest is then one register for many loads.
     terms.sort(key=_is_number_when_unrolled)
     offset: Expr = lift(0)

@@ -29,9 +29,14 @@ SWIZZLE_ALIGN = 1024
 """Bytes to which a tile that TMA swizzles must be aligned (PTX ISA, "Swizzling modes")."""
 
 
-@lru_cache(maxsize=256)
 def lower(spec: Spec, variant: Variant = EXACT) -> KernelIR:
     """The kernel IR of a checked spec."""
+    return _lowered(spec, variant, spec.comment)
+
+
+@lru_cache(maxsize=256)
+def _lowered(spec: Spec, variant: Variant, comment: str) -> KernelIR:
+    """Remembered with the comment, which the text repeats: specs that differ in nothing else are equal."""
     return lower_program(build(spec, variant))
 
 
@@ -104,4 +109,7 @@ def _shared(s: Scope, b: Buffer) -> Array:
     if b.stages > 1:
         lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
     align = 16 if s.p.how != "tma" else SWIZZLE_ALIGN if b.layout.swizzle else 128
-    return Array(b.name, "shared", shape=(*lead, rows, cols + b.layout.pad), align=align)
+    if b.layout.pad:
+        why = f"elements left empty after each row of {b.name}"
+        cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
+    return Array(b.name, "shared", shape=(*lead, rows, cols), align=align)

@@ -44,9 +44,14 @@ class TileCopy:
     kept: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        shape = (Const(self.lanes.passes), Const(self.c.width))
+        shape = (Const(self.passes), Const(self.c.width))
         kept = Array(f"kept{self.c.operand}", "register", shape=tuple(e for e in shape if e.value > 1))
         object.__setattr__(self, "kept", kept)
+
+    @property
+    def passes(self) -> int:
+        """Accesses of a thread for one tile."""
+        return value_of(self.lanes.passes) or 1
 
     def whole(self, tile: Pointer, k0: Expr, stage: Expr | None) -> list[Stmt]:
         """Bring in the tile that starts at ``k0``: through registers at once, or started asynchronously."""
@@ -58,7 +63,7 @@ class TileCopy:
             return [Alloc(staged), self._load(at, tile, k0, staged, ()), *self._put(at, stage, staged, ())]
 
         body = self._loops(one)
-        return [_by_fours(x) for x in body] if self.c.how == "cpasync" and self.lanes.passes > MANY_PASSES else body
+        return [_by_fours(x) for x in body] if self.c.how == "cpasync" and self.passes > MANY_PASSES else body
 
     def fetch(self, tile: Pointer, k0: Expr) -> list[Stmt]:
         """Only as far as the registers."""
@@ -70,12 +75,12 @@ class TileCopy:
 
     def sliced(self, k: Expr, steps: int, tile: Pointer, k0: Expr, stage: Expr | None) -> list[Stmt]:
         """The accesses that belong to step ``k`` of ``steps``, so that all steps together copy the tile."""
-        per = ceil(self.lanes.passes / steps)
+        per = ceil(self.passes / steps)
 
         def one(i: Expr) -> list[Stmt]:
             number = k * per + i
             body = self._one(number, lambda at: self._start(at, tile, k0, stage))
-            late = number.lt(self.lanes.passes) if per * steps > self.lanes.passes else Const(1)
+            late = number.lt(self.lanes.passes) if per * steps > self.passes else Const(1)
             return body if value_of(late) == 1 else [If(late, tuple(body))]
 
         return nest([("pass", per, 1)], one)
@@ -83,7 +88,7 @@ class TileCopy:
     # --- One access ------------------------------------------------------------------------------------------------
 
     def _slot(self, at: Access) -> tuple[Expr, ...]:
-        return (at.number,) if self.lanes.passes > 1 else ()
+        return (at.number,) if self.passes > 1 else ()
 
     def _loops(self, body: _Body) -> list[Stmt]:
         def access(slow: Expr, fast: Expr, number: Expr, condition: Expr | None) -> list[Stmt]:

@@ -139,10 +139,10 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     why = "blocks that share the sum over K of one tile of C"
     splits = s.constant("SPLIT_K", s.p.split_k, str(s.p.split_k), why)
     step = s.constants["BK"].expr if "BK" in s.constants else Const(1)
-    size = let(out, "sliceK", (K + (step * splits - 1)) // (step * splits) * step, "what each of them sums, at most")
+    size = let(out, "sliceK", (K + (step * splits - 1)) // (step * splits) * step, "how much of K each of them sums, at most")
     first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
     depth = Var("depth", 0, BIGGEST, uniform=True)
-    out.append(Let(depth, smaller(size, K - first), "and how long it is, if there is anything left"))
+    out.append(Let(depth, smaller(size, K - first), "and how long it is, where anything is left"))
     s.first_k, s.depth = first, depth
     return out
 

@@ -20,11 +20,11 @@ class Lanes:
     """How threads spread over a tile of ``slow`` x ``fast`` accesses, ``fast`` being what consecutive threads walk.
 
     ``index`` statements stand before the K loop; ``loops(body)`` makes a copy's loops around its accesses, and
-    ``one(number, body)`` is the access of that number, of ``passes``.
+    ``one(number, body)`` is the access of that number, of ``passes``, whose value is known.
     """
 
     index: tuple[Stmt, ...]
-    passes: int
+    passes: Expr
     loops: Callable[[Body], list[Stmt]]
     one: Callable[[Expr, Body], list[Stmt]]
 
@@ -58,14 +58,15 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along) -> Lanes:
     passes = -(-rows // stride)
     copies = f"of {operand}'s tile this thread copies{' first' if passes > 1 else ''}"
     first = let(out, across.name, s.tid // fast, f"which {across.covers} {copies}")
-    at = let(out, along.name, s.tid % fast, f"and which {along.covers}")
+    a_line = f"which {along.covers} of a line of {operand}'s tile this thread copies"
+    at = let(out, along.name, s.tid % fast, a_line if stride == 1 else f"and which {along.covers}")
     if passes == 1:
         condition = None if stride == rows else first.lt(slow)
 
         def once(body: Body) -> list[Stmt]:
             return body(first, at, Const(0), condition)
 
-        return Lanes(tuple(out), 1, once, lambda number, body: once(body))
+        return Lanes(tuple(out), Const(1), once, lambda number, body: once(body))
     why = f"lines of the tile of {operand} that one pass of the block copies"
     by = s.constant(f"STRIDE_{operand}", stride, f"THREADS / {_atom(fast)}", why)
 
@@ -82,7 +83,7 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along) -> Lanes:
         line = first + number * by
         return body(line, at, number, inside(line))
 
-    return Lanes(tuple(out), passes, loops, numbered)
+    return Lanes(tuple(out), slow // by if rows % stride == 0 else Const(passes), loops, numbered)
 
 
 def _within_a_line(s: Scope, operand: str, slow: Expr, along: Along) -> Lanes:
@@ -103,7 +104,7 @@ def _within_a_line(s: Scope, operand: str, slow: Expr, along: Along) -> Lanes:
     def numbered(number: Expr, body: Body) -> list[Stmt]:
         return body(number // pieces, at + number % pieces * threads, number, None)
 
-    return Lanes(tuple(out), rows * pieces, loops, numbered)
+    return Lanes(tuple(out), Const(rows * pieces), loops, numbered)
 
 
 def _numbered(s: Scope, slow: Expr, fast: Expr) -> Lanes:
@@ -123,7 +124,7 @@ def _numbered(s: Scope, slow: Expr, fast: Expr) -> Lanes:
     def numbered(number: Expr, body: Body) -> list[Stmt]:
         return access(number * threads, number, body)
 
-    return Lanes((), -(-total // s.threads), loops, numbered)
+    return Lanes((), Const(-(-total // s.threads)), loops, numbered)
 
 
 def _atom(e: Expr) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from gemmgen.ir.expr import Const, Expr, Var, both, value_of
@@ -32,6 +32,9 @@ from gemmgen.tile.statements import (
     Steps,
     TileStmt,
 )
+
+
+FREE_STAGE = "freeStage", "read in the last turn, filled again in this"
 
 
 class Walk:
@@ -73,7 +76,7 @@ class Walk:
         return (Section("Placement: what this thread computes", (*placement, *index)), *parts)
 
     def all(self, body: Iterable[TileStmt]) -> list[Stmt]:
-        return [x for s in body for x in self.one(s)]
+        return list(_joined(x for s in body for x in self.one(s)))
 
     def one(self, t: TileStmt) -> list[Stmt]:
         match t:
@@ -174,9 +177,9 @@ class Walk:
             return None
         key = ahead % self.depth
         if key not in self.stage:
-            names = {0: "stage", 1: "nextStage"}
-            wanted = (self.t + key) % self.stages
-            self.stage[key] = let(out, names.get(key, f"stage{key}"), wanted)
+            names = {self.depth - 1: FREE_STAGE, 0: ("stage", ""), 1: ("nextStage", "")}
+            name, why = names.get(key, (f"stage{key}", ""))
+            self.stage[key] = let(out, name, (self.t + self.far(key)) % self.stages, why)
         return self.stage[key]
 
     def source(self, operand: str, buffer: str | None, ahead: int = 0) -> Source:
@@ -199,8 +202,8 @@ class Walk:
         return let(out, name, (self.t + self.far(ahead)) * self.s.extent("k"))
 
     def far(self, ahead: int) -> Expr:
-        """``ahead``, by the number of stages where it is that or one less."""
-        if self.depth < 2 or ahead < self.depth - 1:
+        """``ahead``, by the number of stages where it is that or one less (and not simply the next)."""
+        if self.depth < 2 or ahead < self.depth - 1 or ahead == 1:
             return Const(ahead)
         return self.stages - (self.depth - ahead)
 
@@ -256,6 +259,20 @@ class Walk:
         return [If(condition, tuple(body))] if body else []
 
 
+def _joined(body: Iterable[Stmt]) -> Iterator[Stmt]:
+    """Neighbours under one condition are one ``if``."""
+    last: Stmt | None = None
+    for s in body:
+        if isinstance(s, If) and isinstance(last, If) and last == If(s.cond, last.then):
+            last = If(s.cond, (*last.then, *s.then), s.orelse, s.why) if not (s.orelse or s.why) else s
+            continue
+        if last is not None:
+            yield last
+        last = s
+    if last is not None:
+        yield last
+
+
 def _looks_ahead(s: TileStmt) -> bool:
     match s:
         case Bring(_, ahead) | Arrived(ahead) | Fragment(_, _, ahead) if ahead:
@@ -273,6 +290,10 @@ def _looks_ahead(s: TileStmt) -> bool:
 def _walk_why(p: TileProgram) -> str:
     if not p.copies:
         return ""
+    if len(p.copies) == 1:
+        operand, other = ("A", "B") if p.copies[0].operand == "A" else ("B", "A")
+        ahead = " while later ones are on their way" if p.pipeline.depth > 1 else ""
+        return f"each turn multiplies one tile of {operand}{ahead} with {other} as it comes from global memory"
     if p.pipeline.depth > 1:
         return "each turn multiplies one tile of A with one of B while later ones are on their way"
     return "each step stages one tile of A and one of B, then multiplies them"

@@ -13,8 +13,9 @@ Tile = tuple[str, int]
 
 @dataclass
 class _Pending:
-    """Tiles that threads have written or read since they last met."""
+    """Tiles that threads have written or read since they last met. ``named`` are the buffers that are read at all."""
 
+    named: frozenset[str] = frozenset()
     written: set[Tile] = field(default_factory=set)
     read: set[Tile] = field(default_factory=set)
 
@@ -34,7 +35,8 @@ def with_barriers(
 
     The body's barriers are those of a turn in the middle of the loop, whose pending accesses are its predecessor's.
     """
-    steady = _Pending()
+    named = frozenset(name for s in (*prologue, *_flat(body)) for name, _ in reads(s))
+    steady = _Pending(named)
     placed = _place(body, steady, depth)
     for _ in range(depth + 1):
         steady.next_turn(depth)
@@ -44,7 +46,7 @@ def with_barriers(
     if isinstance(placed[0], Barrier):
         # The same at the end of a turn, where it reads as what it is: all are done with the tile.
         placed = (*placed[1:], Barrier(placed[0].hazard.replace("overwritten below", "overwritten by the next step")))
-    start = _Pending()
+    start = _Pending(named)
     lead = _place(prologue, start, depth)
     needed = _first_hazard(placed, start, depth)
     return (*lead, *((Barrier(needed),) if needed else ())), placed
@@ -96,6 +98,9 @@ def _one(s: TileStmt, pending: _Pending, depth: int) -> list[TileStmt]:
 def _hazard(s: TileStmt, pending: _Pending, depth: int) -> str:
     late = {(name, ahead % depth) for name, ahead in reads(s)} & pending.written
     if late:
+        # What came with it is read later, and is seen by then thanks to the same barrier.
+        stages = {ahead for _, ahead in late}
+        late = {(name, ahead) for name, ahead in pending.written if name in pending.named and ahead in stages}
         return f"{_names(late)}: written by all threads above, read by all below"
     soon = {(name, ahead % depth) for name, ahead in overwrites(s)} & pending.read
     if soon:

@@ -1,0 +1,166 @@
+// doublebuffer, exact variant: for M and N that are multiples of 128 and K of 16, and rows of A, B and C
+// whose start and length are multiples of 16 bytes.
+//
+//     kernel doublebuffer
+//     tile   block  128x128x16
+//     tile   warp   64x64
+//     tile   thread 8x4
+//     use    coalescing, smem, transposeA, float4, warptile
+//     stages 2
+//     unroll 8
+//
+// Rung 7. The next tile is fetched into registers while this one is multiplied, and then put into a second
+// buffer. Loads of global memory are on their way during the products, and one barrier a step is enough.
+// Made by: gemmgen compile specs/doublebuffer.gemm
+
+constexpr int BM = 128;                       // rows of C that a block computes
+constexpr int BN = 128;                       // columns of C that a block computes
+constexpr int BK = 16;                        // step along K: the depth of the tiles in shared memory
+constexpr int WM = 64;                        // rows of the block's tile that a warp computes
+constexpr int WN = 64;                        // columns of the block's tile that a warp computes
+constexpr int TM = 8;                         // rows of one piece of a thread
+constexpr int TN = 4;                         // columns of one piece of a thread
+constexpr int M_ITER = 1;                     // pieces of a thread along M
+constexpr int N_ITER = 4;                     // pieces of a thread along N
+constexpr int SUB_M = WM / M_ITER;            // rows from one piece to the next
+constexpr int SUB_N = WN / N_ITER;            // columns from one piece to the next
+constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int STAGES = 2;                     // tiles of A and of B in shared memory
+constexpr int STRIDE_A = THREADS / (BK / 4);  // lines of the tile of A that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
+constexpr int UNROLL = 8;                     // steps along k in the text of the main loop
+
+static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
+static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
+static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
+static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
+static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
+
+// 16 bytes in one access: p must be aligned to 16 bytes.
+__device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
+__device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+// M: rows of A and C
+// N: columns of B and C
+// K: columns of A, rows of B
+// lda: elements from one row of A to the next
+extern "C" __global__ void __launch_bounds__(THREADS)
+doublebuffer(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
+             float beta, float* C, size_t ldc)
+{
+    __shared__ alignas(16) float As[STAGES][BK][BM];
+    __shared__ alignas(16) float Bs[STAGES][BK][BN];
+
+    // 1. Placement: what this thread computes
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int warpRow = warp / (BN / WN);
+    const int warpCol = warp % (BN / WN);
+    const int threadRow = lane / (SUB_N / TN);
+    const int threadCol = lane % (SUB_N / TN);        // consecutive threads walk along a row of C
+    const int row = warpRow * WM + threadRow * TM;    // first row of this thread in the block's tile
+    const int col = warpCol * WN + threadCol * TN;    // first column of this thread in the block's tile
+    const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
+    const float* blockB = B + blockIdx.x * BN;        // its columns of B
+    float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
+    const int innerRowA = threadIdx.x / (BK / 4);     // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % (BK / 4);     // and which 4 columns
+    const int innerRowB = threadIdx.x / (BN / 4);     // which row of B's tile this thread copies first
+    const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
+
+    // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
+    const int tiles = K / BK;                   // steps of BK along K
+    float threadResults[TM][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
+    alignas(16) float regM[TM];                 // its rows of A at one k
+    alignas(16) float regN[N_ITER * TN];        // its columns of B at one k
+    if (0 < tiles) {
+        const float* tileA = blockA;
+        const float* tileB = blockB;
+        #pragma unroll
+        for (int offset = 0; offset < BM; offset += STRIDE_A) {
+            alignas(16) float staged[4];
+            as_float4(staged) = as_float4(&tileA[(innerRowA + offset) * lda + innerColA * 4]);
+            #pragma unroll
+            for (int v = 0; v < 4; ++v) As[0][innerColA * 4 + v][innerRowA + offset] = staged[v];
+        }
+        #pragma unroll
+        for (int offset = 0; offset < BK; offset += STRIDE_B) {
+            as_float4(&Bs[0][innerRowB + offset][innerColB * 4]) =
+                as_float4(&tileB[(innerRowB + offset) * ldb + innerColB * 4]);
+        }
+    }
+    for (int t = 0; t < tiles; ++t) {
+        const int stage = t % STAGES;
+        alignas(16) float keptA[4][4];  // the next tile of A, on its way
+        alignas(16) float keptB[4][4];  // the next tile of B, on its way
+        const int nextStage = (t + 1) % STAGES;
+        if (t + 1 < tiles) {
+            const int k0 = (t + 1) * BK;
+            const float* tileA = blockA + k0;
+            const float* tileB = blockB + k0 * ldb;
+            #pragma unroll
+            for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                as_float4(&keptA[offset / STRIDE_A][0]) =
+                    as_float4(&tileA[(innerRowA + offset) * lda + innerColA * 4]);
+            }
+            #pragma unroll
+            for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                as_float4(&keptB[offset / STRIDE_B][0]) =
+                    as_float4(&tileB[(innerRowB + offset) * ldb + innerColB * 4]);
+            }
+        }
+        __syncthreads();  // As, Bs: written by all threads above, read by all below
+
+        #pragma unroll 1
+        for (int kk = 0; kk < BK; kk += UNROLL) {
+            #pragma unroll
+            for (int step = 0; step < UNROLL; ++step) {
+                #pragma unroll
+                for (int i = 0; i < TM; i += 4) {
+                    as_float4(&regM[i]) = as_float4(&As[stage][kk + step][row + i]);
+                }
+                #pragma unroll
+                for (int q = 0; q < N_ITER; ++q) {
+                    as_float4(&regN[q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
+                }
+                #pragma unroll
+                for (int m = 0; m < TM; ++m) {
+                    #pragma unroll
+                    for (int n = 0; n < N_ITER * TN; ++n) threadResults[m][n] += regM[m] * regN[n];
+                }
+            }
+        }
+        if (t + 1 < tiles) {
+            #pragma unroll
+            for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                #pragma unroll
+                for (int v = 0; v < 4; ++v) {
+                    As[nextStage][innerColA * 4 + v][innerRowA + offset] = keptA[offset / STRIDE_A][v];
+                }
+            }
+            #pragma unroll
+            for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                as_float4(&Bs[nextStage][innerRowB + offset][innerColB * 4]) = as_float4(&keptB[offset / STRIDE_B][0]);
+            }
+        }
+    }
+
+    // 3. Epilogue: C = alpha * A B + beta * C
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        #pragma unroll
+        for (int q = 0; q < N_ITER; ++q) {
+            alignas(16) float out[4];
+            #pragma unroll
+            for (int v = 0; v < 4; ++v) out[v] = alpha * threadResults[i][q * TN + v];
+            if (beta != 0.0f) {
+                alignas(16) float old[4];
+                as_float4(old) = as_float4(&blockC[(row + i) * ldc + col + q * SUB_N]);
+                #pragma unroll
+                for (int v = 0; v < 4; ++v) out[v] += beta * old[v];
+            }
+            as_float4(&blockC[(row + i) * ldc + col + q * SUB_N]) = as_float4(out);
+        }
+    }
+}

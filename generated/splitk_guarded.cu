@@ -1,0 +1,122 @@
+// splitk, guarded variant: for any M, N, K, and rows of A, B and C whose start and length are multiples of 16
+// bytes.
+//
+//     kernel splitk
+//     tile   block  64x64x16
+//     tile   thread 8x4
+//     use    coalescing, smem, transposeA, float4
+//     split_k 4
+//
+// Rung 5 for a C of few tiles, such as 512x512: four blocks share the sum over K of each tile, so that all of
+// the GPU works. Each leaves its sums in a workspace, and a second kernel adds them up, always in the same
+// order.
+// Launched with C pointing to a workspace: a matrix of M rows for each blockIdx.z, ldc elements from one row
+// to the next, with alpha 1 and beta 0. splitk_reduce makes C of them.
+// Made by: gemmgen compile specs/splitk.gemm
+
+constexpr int BM = 64;                          // rows of C that a block computes
+constexpr int BN = 64;                          // columns of C that a block computes
+constexpr int BK = 16;                          // step along K: the depth of the tiles in shared memory
+constexpr int TM = 8;                           // rows of one piece of a thread
+constexpr int TN = 4;                           // columns of one piece of a thread
+constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for each TM x TN piece
+constexpr int SPLIT_K = 4;                      // blocks that share the sum over K of one tile of C
+constexpr int STRIDE_A = THREADS / (BK / 4);    // lines of the tile of A that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);    // lines of the tile of B that one pass of the block copies
+
+static_assert(BM % TM == 0 && BN % TN == 0, "the block's tile is whole pieces of a thread");
+static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
+static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+
+// 16 bytes in one access: p must be aligned to 16 bytes.
+__device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
+__device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+// M: rows of A and C
+// N: columns of B and C
+// K: columns of A, rows of B
+// lda: elements from one row of A to the next
+extern "C" __global__ void __launch_bounds__(THREADS)
+splitk(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
+       float* C, size_t ldc)
+{
+    __shared__ alignas(16) float As[BK][BM];
+    __shared__ alignas(16) float Bs[BK][BN];
+
+    // 1. Placement: what this thread computes
+    const int threadRow = threadIdx.x / (BN / TN);
+    const int threadCol = threadIdx.x % (BN / TN);  // consecutive threads walk along a row of C
+    const int row = threadRow * TM;                 // first row of this thread in the block's tile
+    const int col = threadCol * TN;                 // first column of this thread in the block's tile
+    const int rowsLeft = M - blockIdx.y * BM;       // rows of C from this block's first to the last
+    const int colsLeft = N - blockIdx.x * BN;       // columns likewise
+    // how much of K each of them sums, at most
+    const int sliceK = (K + BK * SPLIT_K - 1) / (BK * SPLIT_K) * BK;
+    const int firstK = (size_t)blockIdx.z * sliceK;            // where this block's part of K begins
+    const int depth = min(sliceK, K - firstK);                 // and how long it is, where anything is left
+    const float* blockA = A + blockIdx.y * BM * lda + firstK;  // this block's rows of A
+    const float* blockB = B + firstK * ldb + blockIdx.x * BN;  // its columns of B
+    // its tile of C
+    float* blockC = C + (size_t)blockIdx.z * M * ldc + blockIdx.y * BM * ldc + blockIdx.x * BN;
+    const int innerRowA = threadIdx.x / (BK / 4);  // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % (BK / 4);  // and which 4 columns
+    const int innerRowB = threadIdx.x / (BN / 4);  // which row of B's tile this thread copies first
+    const int innerColB = threadIdx.x % (BN / 4);  // and which 4 columns
+
+    // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
+    float threadResults[TM][TN] = {};  // this thread's elements of C, in registers throughout
+    alignas(16) float regM[TM];        // its rows of A at one k
+    alignas(16) float regN[TN];        // its columns of B at one k
+    for (int k0 = 0; k0 < depth; k0 += BK) {
+        const float* tileA = blockA + k0;
+        const float* tileB = blockB + k0 * ldb;
+        #pragma unroll
+        for (int offset = 0; offset < BM; offset += STRIDE_A) {
+            alignas(16) float staged[4];
+            // past the last row, that row again: its products are not stored
+            as_float4(staged) = k0 + innerColA * 4 < depth
+                ? as_float4(&tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 4])
+                : float4{0.0f, 0.0f, 0.0f, 0.0f};
+            #pragma unroll
+            for (int v = 0; v < 4; ++v) As[innerColA * 4 + v][innerRowA + offset] = staged[v];
+        }
+        #pragma unroll
+        for (int offset = 0; offset < BK; offset += STRIDE_B) {
+            // past the last column, that column again: its products are not stored
+            as_float4(&Bs[innerRowB + offset][innerColB * 4]) = k0 + innerRowB + offset < depth
+                ? as_float4(&tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)])
+                : float4{0.0f, 0.0f, 0.0f, 0.0f};
+        }
+        __syncthreads();  // As, Bs: written by all threads above, read by all below
+
+        #pragma unroll
+        for (int k = 0; k < BK; ++k) {
+            #pragma unroll
+            for (int i = 0; i < TM; i += 4) as_float4(&regM[i]) = as_float4(&As[k][row + i]);
+            as_float4(regN) = as_float4(&Bs[k][col]);
+            #pragma unroll
+            for (int m = 0; m < TM; ++m) {
+                #pragma unroll
+                for (int n = 0; n < TN; ++n) threadResults[m][n] += regM[m] * regN[n];
+            }
+        }
+        __syncthreads();  // As, Bs: read by all threads above, overwritten by the next step
+    }
+
+    // 3. Epilogue: C = alpha * A B + beta * C
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        if (row + i < rowsLeft && col < colsLeft) {
+            alignas(16) float out[4];
+            #pragma unroll
+            for (int v = 0; v < 4; ++v) out[v] = alpha * threadResults[i][v];
+            if (beta != 0.0f) {
+                alignas(16) float old[4];
+                as_float4(old) = as_float4(&blockC[(row + i) * ldc + col]);
+                #pragma unroll
+                for (int v = 0; v < 4; ++v) out[v] += beta * old[v];
+            }
+            as_float4(&blockC[(row + i) * ldc + col]) = as_float4(out);
+        }
+    }
+}

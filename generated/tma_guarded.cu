@@ -1,0 +1,212 @@
+// tma, guarded variant: for any M, N, K, and rows of A, B and C whose start and length are multiples of 16
+// bytes.
+//
+//     kernel tma
+//     tile   block  128x128x32
+//     tile   warp   32x128
+//     tile   thread 1x4
+//     use    coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, prefetch, alongK, snake
+//     stages 2
+//     unroll 8
+//
+// Rung 10. One thread has the tensor memory accelerator copy whole tiles, so that the others spend no
+// instructions on it. The engine cannot transpose: A's tile keeps its rows, and one access of 16 bytes reads
+// four steps of a row.
+// Made by: gemmgen compile specs/tma.gemm
+
+constexpr int BM = 128;                              // rows of C that a block computes
+constexpr int BN = 128;                              // columns of C that a block computes
+constexpr int BK = 32;                               // step along K: the depth of the tiles in shared memory
+constexpr int WM = 32;                               // rows of the block's tile that a warp computes
+constexpr int WN = 128;                              // columns of the block's tile that a warp computes
+constexpr int TM = 1;                                // rows of one piece of a thread
+constexpr int TN = 4;                                // columns of one piece of a thread
+constexpr int M_ITER = 8;                            // pieces of a thread along M
+constexpr int N_ITER = 4;                            // pieces of a thread along N
+constexpr int SUB_M = WM / M_ITER;                   // rows from one piece to the next
+constexpr int SUB_N = WN / N_ITER;                   // columns from one piece to the next
+constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int STAGES = 2;                            // tiles of A and of B in shared memory
+constexpr int TILE_BYTES = 4 * (BM * BK + BK * BN);  // bytes of one tile of A and one of B
+constexpr int UNROLL = 8;                            // steps along k in the text of the main loop
+
+static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
+static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
+static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
+static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
+static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
+
+// 16 bytes in one access: p must be aligned to 16 bytes.
+__device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
+
+// How a matrix lies in memory, for the hardware that copies tiles of it. Made at launch, used by address.
+struct alignas(128) TensorMap { unsigned long long opaque[16]; };
+
+// The address of shared memory as instructions want it: 32 bits.
+__device__ __forceinline__ unsigned int shared_address(const void* p)
+{
+    return (unsigned int)__cvta_generic_to_shared(p);
+}
+
+// A barrier in shared memory whose phase ends when one thread has arrived and the bytes it announced are there.
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(shared_address(barrier)) : "memory");
+}
+
+// Makes barriers that were just set up visible to the TMA engine.
+__device__ __forceinline__ void mbarrier_fence()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Arrives, and announces how many bytes are on their way.
+__device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+                 :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
+// Has the TMA engine copy one box: x counts along the matrix's contiguous dimension, y across it. What lies
+// outside the matrix arrives as zeros.
+__device__ __forceinline__ void tma_load(float* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3}], [%4];"
+                 :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier)) : "memory");
+}
+
+// Waits until the phase of this parity has ended.
+__device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int parity)
+{
+    asm volatile(
+        "{\n"
+        ".reg .pred ready;\n"
+        "wait_%=: mbarrier.try_wait.parity.shared.b64 ready, [%0], %1;\n"
+        "@!ready bra wait_%=;\n"
+        "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
+}
+
+// M: rows of A and C
+// N: columns of B and C
+// K: columns of A, rows of B
+// lda: elements from one row of A to the next
+extern "C" __global__ void __launch_bounds__(THREADS)
+tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
+    float* C, size_t ldc, const __grid_constant__ TensorMap mapA, const __grid_constant__ TensorMap mapB)
+{
+    // 65552 bytes, more than the 49152 that a kernel may declare: given at launch.
+    extern __shared__ __align__(128) float dynamicShared[];
+    float (*As)[BM][BK] = reinterpret_cast<float (*)[BM][BK]>(dynamicShared);
+    float (*Bs)[BK][BN] = reinterpret_cast<float (*)[BK][BN]>(dynamicShared + STAGES * BM * BK);
+    unsigned long long* barriers =
+        reinterpret_cast<unsigned long long*>(dynamicShared + STAGES * BM * BK + STAGES * BK * BN);
+
+    // 1. Placement: what this thread computes
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int threadRow = lane / (SUB_N / TN);
+    const int threadCol = lane % (SUB_N / TN);  // consecutive threads walk along a row of C
+    const int row = warp * WM + threadRow;      // first row of this thread in the block's tile
+    const int col = threadCol * TN;             // first column of this thread in the block's tile
+    const int rowsLeft = M - blockIdx.y * BM;   // rows of C from this block's first to the last
+    const int colsLeft = N - blockIdx.x * BN;   // columns likewise
+    float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
+
+    // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
+    const int tiles = (K + BK - 1) / BK;  // steps of BK along K
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; ++s) mbarrier_init(&barriers[s]);
+        mbarrier_fence();
+    }
+    __syncthreads();  // barriers: set up above, waited for below
+
+    float threadResults[M_ITER][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
+    alignas(16) float regM[M_ITER][4];              // its rows of A at 4 steps
+    alignas(16) float regN[2][N_ITER * TN];         // its columns of B at one k, and of the next
+
+    // fill the pipeline
+    for (int t = 0; t < STAGES; ++t) {
+        // one thread sets the engine to work
+        if (threadIdx.x == 0 && t < tiles) {
+            const int k0 = t * BK;
+            mbarrier_expect(&barriers[t], TILE_BYTES);
+            tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &barriers[t]);
+            tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &barriers[t]);
+        }
+    }
+    if (0 < tiles) {
+        mbarrier_wait(barriers, 0);
+        #pragma unroll
+        for (int p = 0; p < M_ITER; ++p) as_float4(&regM[p][0]) = as_float4(&As[0][row + p * SUB_M][0]);
+        #pragma unroll
+        for (int q = 0; q < N_ITER; ++q) as_float4(&regN[0][q * TN]) = as_float4(&Bs[0][0][col + q * SUB_N]);
+    }
+    for (int t = 0; t < tiles; ++t) {
+        const int stage = t % STAGES;
+        // after the last tile the same again, to no effect
+        const int followingStage = t + 1 < tiles ? (t + 1) % STAGES : stage;
+        #pragma unroll 1
+        for (int kk = 0; kk < BK; kk += UNROLL) {
+            #pragma unroll
+            for (int step = 0; step < UNROLL; ++step) {
+                // before the last step: on to the next tile
+                if (step == UNROLL - 1 && kk == BK - UNROLL) {
+                    __syncthreads();  // As, Bs: read by all threads above, overwritten below
+
+                    // one thread sets the engine to work
+                    if (threadIdx.x == 0 && t + STAGES < tiles) {
+                        const int k0 = (t + STAGES) * BK;
+                        mbarrier_expect(&barriers[stage], TILE_BYTES);
+                        tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &barriers[stage]);
+                        tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &barriers[stage]);
+                    }
+                    const int nextStage = (t + 1) % STAGES;
+                    if (t + 1 < tiles) mbarrier_wait(&barriers[nextStage], (t + 1) / STAGES % 2);
+                }
+                // the step that is fetched now
+                const int nextK = step == UNROLL - 1 && kk == BK - UNROLL ? 0 : kk + step + 1;
+                // and its stage
+                const int nextKStage = step == UNROLL - 1 && kk == BK - UNROLL ? followingStage : stage;
+                #pragma unroll
+                for (int q = 0; q < N_ITER; ++q) {
+                    as_float4(&regN[(step + 1) % 2][q * TN]) =
+                        as_float4(&Bs[nextKStage][nextK][col + q * SUB_N]);
+                }
+                #pragma unroll
+                for (int p = 0; p < M_ITER; ++p) {
+                    #pragma unroll
+                    for (int n = 0; n < N_ITER * TN; ++n) {
+                        const int column = (p + step % 2) % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                        threadResults[p][column] += regM[p][step % 4] * regN[step % 2][column];
+                    }
+                    if (step % 4 == 3) {
+                        as_float4(&regM[p][0]) = as_float4(&As[nextKStage][row + p * SUB_M][nextK / 4 * 4]);
+                    }
+                }
+            }
+        }
+    }
+
+    // 3. Epilogue: C = alpha * A B + beta * C
+    #pragma unroll
+    for (int p = 0; p < M_ITER; ++p) {
+        #pragma unroll
+        for (int q = 0; q < N_ITER; ++q) {
+            if (row + p * SUB_M < rowsLeft && col + q * SUB_N < colsLeft) {
+                alignas(16) float out[4];
+                #pragma unroll
+                for (int v = 0; v < 4; ++v) out[v] = alpha * threadResults[p][q * TN + v];
+                if (beta != 0.0f) {
+                    alignas(16) float old[4];
+                    as_float4(old) = as_float4(&blockC[(row + p * SUB_M) * ldc + col + q * SUB_N]);
+                    #pragma unroll
+                    for (int v = 0; v < 4; ++v) out[v] += beta * old[v];
+                }
+                as_float4(&blockC[(row + p * SUB_M) * ldc + col + q * SUB_N]) = as_float4(out);
+            }
+        }
+    }
+}
