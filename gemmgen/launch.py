@@ -32,7 +32,7 @@ OPERANDS = ("A", "B", "C")
 ITEM = 4  # bytes of a float32
 WIDEST = 16  # bytes of the widest access
 LINE = WIDEST // ITEM  # elements to which the lines of a copy are padded
-FETCHES_WORTH_A_COPY = 8  # by how many blocks each element is fetched, for aligned lines to be worth a copy
+FETCHES_WORTH_A_COPY = 4  # by how many blocks each element is fetched, for aligned lines to be worth a copy
 
 
 @dataclass(frozen=True)
