@@ -145,7 +145,8 @@ def test_the_worst_warp_is_drawn(name: str) -> None:
     costs = [c for c in e.counts.accesses if c.cost.requests and c.space != "tma"]
     shown = [p for _, p in patterns(ir, SCALARS) if p is not None]
     shown = [p for p in shown if p.access.op == "store" or p.access.array.operand != "C"]  # beta 0: C is not read
-    for cost, p in zip(costs, shown, strict=True):
+    assert len(costs) == len(shown) + (2 if SPECS[name].split_k > 1 else 0)  # the kernel that adds up is not drawn
+    for cost, p in zip(costs, shown, strict=False):
         each = memory.shared_wavefronts(p.words, p.width, p.access.op == "store") if cost.space == "shared" else 0
         assert cost.cost.wavefronts <= each * cost.cost.requests
         assert cost.cost.sectors <= len(sectors(p)) * cost.cost.requests or cost.space == "shared"
@@ -182,6 +183,7 @@ def test_the_difference_of_two_specs_in_words() -> None:
     assert words.spec_delta(warptile, regblock1d) == [
         "\u2212 float4", "\u2212 transposeA", "\u2212 warptile",
         "tile block 128x128x16 → 64x64x8", "\u2212 tile warp 64x64", "tile thread 8x4 → 8x1",
+        "\u2212 unroll 8", "\u2212 min_blocks 3",
     ]  # fmt: skip
     assert "+ stages 3" in words.spec_delta(warptile, SPECS["cpasync"])
 

@@ -91,7 +91,7 @@ def test_every_rung_can_be_named_from_an_empty_folder(installed: Path, tmp_path:
 def test_an_editable_install_finds_what_lies_beside_the_package(tmp_path: Path) -> None:
     copy = tmp_path / "checkout"
     copy.mkdir()
-    for name in ("gemmgen", "grammar", "specs"):
+    for name in ("gemmgen", "generated", "grammar", "specs"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)

@@ -77,8 +77,8 @@ def _notes(p: TileProgram) -> tuple[str, ...]:
     line = "row" if p.contiguous("C") == "n" else "column"
     lines = "M rows" if line == "row" else "N columns"
     return (
-        f"Launched with C pointing to a workspace: a matrix of {lines} for each blockIdx.z, ldc elements from one {line} "
-        f"to the next, with alpha 1 and beta 0. {p.spec.name}_reduce makes C of them.",
+        f"Launched with C pointing to a workspace: a matrix of {lines} for each blockIdx.z, ldc elements from one "
+        f"{line} to the next, with alpha 1 and beta 0. {p.spec.name}_reduce makes C of them.",
     )
 
 

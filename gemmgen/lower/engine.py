@@ -60,5 +60,3 @@ class Engine:
     def wait(self, stage: Expr | None, parity: Expr) -> list[Stmt]:
         """Until the stage's tiles are there."""
         return [Call(MBARRIER_WAIT, (Ref(self.full, (stage or Const(0),)), parity))]
-
-

@@ -139,7 +139,8 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     why = "blocks that share the sum over K of one tile of C"
     splits = s.constant("SPLIT_K", s.p.split_k, str(s.p.split_k), why)
     step = s.constants["BK"].expr if "BK" in s.constants else Const(1)
-    size = let(out, "sliceK", (K + (step * splits - 1)) // (step * splits) * step, "how much of K each of them sums, at most")
+    whole = (K + (step * splits - 1)) // (step * splits) * step
+    size = let(out, "sliceK", whole, "how much of K each of them sums, at most")
     first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
     depth = Var("depth", 0, BIGGEST, uniform=True)
     out.append(Let(depth, smaller(size, K - first), "and how long it is, where anything is left"))
@@ -156,6 +157,3 @@ def _block_pointer(s: Scope, operand: str) -> Pointer:
         # Each block's sums go to a matrix of their own.
         offset = BLOCK_Z * (M if s.p.contiguous("C") == "n" else N) * LDC + offset
     return Pointer(f"block{operand}", GLOBAL[operand], offset)
-
-
-

@@ -203,4 +203,3 @@ def _when(condition: Expr, body: list[Stmt]) -> list[Stmt]:
     if known is not None:
         return body if known else []
     return [If(condition, tuple(body))]
-

@@ -109,4 +109,3 @@ def elements_a_block(variant: Variant) -> int:
 
 def _add(to: Ref, what: FBin | Read) -> Compute:
     return Compute(to, FBin("+", Read(to), what))
-

@@ -73,7 +73,6 @@ class Scope:
         """Rows or columns from the block's first to the matrix's last: at least 1."""
         return Var("rowsLeft" if dim == "m" else "colsLeft", 1, BIGGEST, uniform=True)
 
-
     def last(self, operand: str, dim: Dim, width: int) -> Expr:
         """The first of the last ``width`` rows or columns that an access along ``dim`` may reach."""
         left = self.left(dim)

@@ -33,7 +33,6 @@ from gemmgen.tile.statements import (
     TileStmt,
 )
 
-
 FREE_STAGE = "freeStage", "read in the last turn, filled again in this"
 
 
@@ -297,5 +296,3 @@ def _walk_why(p: TileProgram) -> str:
     if p.pipeline.depth > 1:
         return "each turn multiplies one tile of A with one of B while later ones are on their way"
     return "each step stages one tile of A and one of B, then multiplies them"
-
-

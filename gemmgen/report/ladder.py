@@ -122,8 +122,8 @@ class Counted:
 class RungResult:
     """One line of the ladder. ``timed`` on a GPU; elsewhere ``counted``, where the kernel can be.
 
-    ``comparison`` is the run at the rung's own size, where that is not the ladder's; ``skipped`` says why a rung was not
-    run on this GPU.
+    ``comparison`` is the run at the rung's own size, where that is not the ladder's; ``skipped`` says why a rung was
+    not run on this GPU.
     """
 
     rung: Rung
@@ -226,6 +226,7 @@ SIDE_EXPLAINED = (
     "side: a branch for shapes of its own, from the rung vectorized; no larger than what it is for, in each dimension"
 )
 COUNTS_EXPLAINED = (
-    "loads only: 32-byte sectors read from global memory, TMA's boxes among them, and the part of their bytes that was\n"
-    "asked for; wavefronts are the turns that shared memory takes to serve the warps; FMA a shared load is for one thread"
+    "loads only: 32-byte sectors read from global memory, TMA's boxes among them, and the part of their bytes that\n"
+    "was asked for; wavefronts are the turns that shared memory takes to serve the warps; FMA a shared load is for one\n"
+    "thread"
 )

@@ -73,8 +73,8 @@ EMITTED_NAMES = _words("""
     UNROLL TILE_BYTES TensorMap shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero
     cp_async16_or_zero cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_wait tma_load
     load_global_float load_global_float2 load_global_float4 load_shared_float load_shared_float2 load_shared_float4
-    SPLIT_K PAD_A PAD_B sliceK firstK depth laterK0 mapA mapB keptA keptB stage nextStage freeStage followingStage nextK nextKStage step
-    tiles t a b kk s f barriers parity column
+    SPLIT_K sliceK firstK depth laterK0 mapA mapB keptA keptB stage nextStage followingStage nextK nextKStage step
+    tiles t a b kk s f barriers parity column PAD_A PAD_B freeStage
 """)
 
 _EMITTED = re.compile(r"(cp_async_wait|stage)[0-9]+")
