@@ -33,6 +33,7 @@ ITEM = 4  # bytes of a float32
 WIDEST = 16  # bytes of the widest access
 LINE = WIDEST // ITEM  # elements to which the lines of a copy are padded
 FETCHES_WORTH_A_COPY = 4  # by how many blocks each element is fetched, for aligned lines to be worth a copy
+PRODUCTS_WORTH_A_COPY = 1 << 28  # multiply-adds below which the launch of a copy costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ def _repacked(spec: Spec, name: str, place: _Place, size: tuple[int, int, int]) 
     if name == "C" or place.copy is not None or place.align >= vector_bytes(spec)[name]:
         return place
     fetches = -(-n // spec.block[1]) if name == "A" else -(-m // spec.block[0])
-    if fetches < FETCHES_WORTH_A_COPY or k == 0:
+    if fetches < FETCHES_WORTH_A_COPY or m * n * k < PRODUCTS_WORTH_A_COPY:
         return place
     rows, columns = (m, k) if name == "A" else (k, n)
     return _copy(name, columns, rows) if order_of(spec, name) == "row" else _copy(name, rows, columns)

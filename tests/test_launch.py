@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import product
 from math import inf, nan
 
+import numpy as np
 import pytest
 
+import gemmgen
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.launch import (
     EXACT,
@@ -20,6 +22,7 @@ from gemmgen.launch import (
     plan,
 )
 from gemmgen.overlap import Rows
+from gemmgen.spec.ladder import ladder_path
 from gemmgen.spec.model import Operand, Spec
 
 VECTOR = Spec(
@@ -272,3 +275,43 @@ def test_scalars_are_what_a_float_parameter_receives() -> None:
     assert as_float32(1e300) == inf and as_float32(-1e300) == -inf
     assert as_float32(1e-300) == 0.0
     assert planned(SCALAR, 32, 32, 8, alpha=0.1).steps[0].arguments.alpha == as_float32(0.1)
+
+
+# --- Copies for alignment -----------------------------------------------------------------------------------------
+
+
+def test_operands_with_unaligned_rows_are_copied_where_many_blocks_fetch_them() -> None:
+    spec = gemmgen.load(ladder_path("warptile"))
+    m, n, k = 641, 643, 657
+    made = plan(
+        spec,
+        {"A": (m, k), "B": (k, n), "C": (m, n)},
+        {"A": (k, 1), "B": (n, 1), "C": (n, 1)},
+        {"A": 1 << 20, "B": 1 << 24, "C": 1 << 28},
+    )
+    assert [(c.operand, c.leading) for c in made.copies] == [("A", 660), ("B", 644)]
+    variant = made.steps[0].variant
+    assert variant.padded == {"A", "B"} and (variant.bytes("A"), variant.bytes("B"), variant.bytes("C")) == (16, 16, 4)
+
+
+@pytest.mark.parametrize("size", [(641, 643, 41), (129, 131, 657)])
+def test_small_products_and_few_fetches_are_not_worth_a_copy(size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    made = plan(
+        gemmgen.load(ladder_path("warptile")),
+        {"A": (m, k), "B": (k, n), "C": (m, n)},
+        {"A": (k, 1), "B": (n, 1), "C": (n, 1)},
+        {"A": 1 << 20, "B": 1 << 24, "C": 1 << 28},
+    )
+    assert made.copies == ()
+
+
+@pytest.mark.parametrize("name", ["vectorized", "warptile", "pipelined"])
+def test_copied_operands_give_the_same_product(name: str) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((641, 657), dtype=np.float32)
+    b = rng.standard_normal((657, 643), dtype=np.float32)
+    c = rng.standard_normal((641, 643), dtype=np.float32)
+    done = gemmgen.simulate(gemmgen.load(ladder_path(name)), a, b, c, 2.0, 0.5)
+    assert done.faults == ()
+    assert gemmgen.verify(done.C, a, b, c, 2.0, 0.5).ok
