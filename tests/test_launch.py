@@ -306,7 +306,7 @@ def test_small_products_and_few_fetches_are_not_worth_a_copy(size: tuple[int, in
     assert made.copies == ()
 
 
-@pytest.mark.parametrize("name", ["vectorized", "warptile", "pipelined"])
+@pytest.mark.parametrize("name", ["vectorized", "warptile"])
 def test_copied_operands_give_the_same_product(name: str) -> None:
     rng = np.random.default_rng(0)
     a = rng.standard_normal((641, 657), dtype=np.float32)
