@@ -132,7 +132,7 @@ def scalars_of(step: Launch) -> dict[str, int | float]:
 
 
 def copied(matrix: Matrix, order: str, leading: int) -> Matrix:
-    """The copy of an input that a plan asks for: in the spec's order, lines ``leading`` elements apart, zeros between."""
+    """The copy of an input that a plan asks for: in the spec's order, lines ``leading`` apart, zeros between."""
     import numpy as np
 
     rows, columns = matrix.values.shape

@@ -227,6 +227,6 @@ SIDE_EXPLAINED = (
 )
 COUNTS_EXPLAINED = (
     "loads only: 32-byte sectors read from global memory, TMA's boxes among them, and the part of their bytes that\n"
-    "was asked for; wavefronts are the turns that shared memory takes to serve the warps; FMA a shared load is for one\n"
-    "thread"
+    "was asked for; wavefronts are the turns that shared memory takes to serve the warps; FMA a shared load is for\n"
+    "one thread"
 )
