@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from simhelp import SPECS, Floats, close, fitting, grid_of, operands, run_ir
 
+import gemmgen
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.launch import EXACT, GUARDED, GUARDED_UNALIGNED, Variant
 from gemmgen.lower import lower
@@ -17,6 +18,9 @@ from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
 
 LADDER = ("naive", "coalesced", "smem", "regblock1d", "regblock2d", "regblock2d_64", "vectorized", "warptile")
+PIPELINED = ("doublebuffer", "cpasync", "registerbanks", "tma", "pipelined")
+SPLIT = ("splitk", "skinny")  # two kernels each: a plan runs them
+RUNGS = (*LADDER, *PIPELINED)
 SIZES = [(1, 1, 1), (3, 5, 2), (17, 129, 31), (127, 64, 65), (130, 132, 36), (128, 128, 48)]
 
 
@@ -29,7 +33,7 @@ def kernel(name: str, variant: Variant) -> KernelIR:
     return lower(spec_of(name), variant)
 
 
-@pytest.mark.parametrize("name", LADDER)
+@pytest.mark.parametrize("name", RUNGS)
 @pytest.mark.parametrize("size", SIZES, ids=lambda s: "x".join(map(str, s)))
 def test_results_are_right_at_ragged_sizes(name: str, size: tuple[int, int, int]) -> None:
     a, b, c = operands(*size)
@@ -39,7 +43,7 @@ def test_results_are_right_at_ragged_sizes(name: str, size: tuple[int, int, int]
     assert close(c, a, b, before, 1.5, -0.5)
 
 
-@pytest.mark.parametrize("name", LADDER)
+@pytest.mark.parametrize("name", RUNGS)
 def test_exact_guarded_and_unaligned_agree_bit_by_bit(name: str) -> None:
     a, b, c = operands(128, 128, 32)
     found = []
@@ -59,7 +63,7 @@ def in_order(a: Floats, b: Floats) -> Floats:
     return total
 
 
-@pytest.mark.parametrize("name", LADDER)
+@pytest.mark.parametrize("name", [name for name in RUNGS if not spec_of(name).has("separators")])  # those fuse
 def test_every_bit_is_that_of_float32_sums_in_order_of_k(name: str) -> None:
     a, b, c = operands(65, 67, 41)
     before = c.copy()
@@ -68,7 +72,7 @@ def test_every_bit_is_that_of_float32_sums_in_order_of_k(name: str) -> None:
     assert np.array_equal(c, scaled + np.float32(0.3) * before)
 
 
-@pytest.mark.parametrize("name", LADDER)
+@pytest.mark.parametrize("name", RUNGS)
 def test_beta_zero_never_reads_c(name: str) -> None:
     a, b, c = operands(33, 30, 20)
     before = np.full_like(c, np.nan)
@@ -79,7 +83,7 @@ def test_beta_zero_never_reads_c(name: str) -> None:
     assert close(out, a, b, np.zeros_like(c))
 
 
-@pytest.mark.parametrize("name", LADDER)
+@pytest.mark.parametrize("name", RUNGS)
 def test_g07_k_zero_is_beta_c(name: str) -> None:
     a, b, c = np.zeros((3, 0), np.float32), np.zeros((0, 3), np.float32), np.arange(9, dtype=np.float32).reshape(3, 3)
     want = 2 * c
@@ -87,7 +91,7 @@ def test_g07_k_zero_is_beta_c(name: str) -> None:
     assert np.array_equal(c, want)
 
 
-@pytest.mark.parametrize("name", LADDER)
+@pytest.mark.parametrize("name", RUNGS)
 def test_g16_nan_and_infinity_stay_in_their_rows(name: str) -> None:
     a, b, c = np.ones((4, 4), np.float32), np.ones((4, 4), np.float32), np.zeros((4, 4), np.float32)
     a[1, 2], a[3, 0] = np.nan, np.inf
@@ -96,7 +100,13 @@ def test_g16_nan_and_infinity_stay_in_their_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [(name, s.id) for name in LADDER for s in kernel(name, EXACT).syncs()], ids=lambda x: str(x)
+    ("name", "number"),
+    [
+        (name, s.id)
+        for name in (*LADDER, "doublebuffer", "cpasync", "registerbanks")
+        for s in kernel(name, EXACT).syncs()
+    ],
+    ids=lambda x: str(x),
 )
 @pytest.mark.parametrize("variant", [EXACT, GUARDED_UNALIGNED], ids=lambda v: v.label)
 def test_a_kernel_without_one_of_its_barriers_races(name: str, number: int, variant: Variant) -> None:
@@ -115,6 +125,8 @@ def test_every_tiled_rung_has_barriers_to_take_away() -> None:
     assert {name: len(kernel(name, EXACT).syncs()) for name in LADDER} == {
         name: 0 if name in ("naive", "coalesced") else 2 for name in LADDER
     }
+    assert len(kernel("doublebuffer", EXACT).syncs()) == 1 < len(kernel("warptile", EXACT).syncs())
+    assert all(kernel(name, EXACT).syncs() for name in PIPELINED)
 
 
 def test_one_warp_also_needs_its_barriers() -> None:
@@ -174,6 +186,24 @@ def test_column_order_matrices() -> None:
     scalars = {"M": 37, "N": 45, "K": 19, "alpha": 1.0, "lda": 37, "ldb": 19, "beta": 0.0, "ldc": 37}
     assert not run_kernel(ir, grid_of(ir, {"M": 37, "N": 45, "K": 19}), scalars, arrays).faults
     assert close(flat.reshape(45, 37).T, a, b, c)
+
+
+@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("size", [*SIZES, (9, 515, 1029), (64, 512, 1024)], ids=lambda s: "x".join(map(str, s)))
+def test_sums_shared_by_blocks_are_right_at_ragged_sizes(name: str, size: tuple[int, int, int]) -> None:
+    a, b, before = operands(*size)
+    for alpha, beta in ((1.0, 0.0), (1.5, -0.5)):
+        start = before if beta else np.full_like(before, np.nan)
+        done = gemmgen.simulate(spec_of(name), a, b, start, alpha, beta)
+        assert done.faults == ()
+        assert gemmgen.verify(done.C, a, b, start, alpha, beta).ok
+
+
+def test_skinny_reads_b_once() -> None:
+    a, b, _ = operands(16, 512, 1024)
+    done = gemmgen.simulate(spec_of("skinny"), a, b)
+    read = sum(x["sectors"] for x in done.counters["accesses"] if (x["operand"], x["op"]) == ("B", "load"))
+    assert 32 * read == b.nbytes
 
 
 # --- The estimate -----------------------------------------------------------------------------------------------------
