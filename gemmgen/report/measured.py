@@ -1,4 +1,5 @@
-"""Recorded results of ``gemmgen ladder --json`` as Markdown: what the README shows of a GPU."""
+"""Recorded results of ``gemmgen ladder --json`` and ``gemmgen bench --suite --json`` as Markdown: what the README shows
+of a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +12,28 @@ from gemmgen.report.settings import markdown
 def measured_markdown(recorded: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
     """One table for each recorded run: GFLOP/s and share of cuBLAS of every rung, and what it ran on."""
     runs = [recorded] if isinstance(recorded, Mapping) else recorded
-    return "\n\n".join(one(run) for run in runs)
+    return "\n\n".join(suite(run) if "suite" in run else one(run) for run in runs)
+
+
+def suite(run: Mapping[str, Any]) -> str:
+    """``gemmgen.matmul`` beside cuBLAS, a row a shape."""
+    rows = [r for r in run["rows"] if "ratio" in r]
+    heading = (
+        f"gemmgen.matmul beside {run['baseline']} at {len(rows)} shapes on {run['gpu']}, driver {run['driver']} "
+        f"(commit {run['commit'][:12]}): geometric mean {run['geometric_mean']:.2f} of cuBLAS, at least 1.00 at "
+        f"{sum(r['ratio'] >= 1 for r in rows)}:"
+    )
+    table = [
+        [
+            f"{r['m']}x{r['n']}x{r['k']}",
+            f"{1e6 * r['gemmgen_s']:,.1f}",
+            f"{1e6 * r['cublas_s']:,.1f}",
+            f"{r['ratio']:.2f}",
+            f"{100 * r['spread']:.1f}%",
+        ]
+        for r in rows
+    ]
+    return "\n".join([heading, "", *markdown(["M x N x K", "gemmgen us", "cuBLAS us", "ratio", "spread"], table)])
 
 
 def one(run: Mapping[str, Any]) -> str:
