@@ -65,8 +65,11 @@ class Figure:
 
 
 def figures(e: Explanation, before: Explanation | None) -> list[Figure]:
-    """The counts and limits of a rung that tell it from another."""
-    old = dict.fromkeys(_VALUES) if before is None else {name: value(before) for name, (value, *_) in _VALUES.items()}
+    """The counts and limits of a rung that tell it from another; its totals only beside those of the same size."""
+    old: dict[str, float | None] = dict.fromkeys(_VALUES)
+    if before is not None:
+        same = before.size == e.size
+        old |= {name: value(before) for name, (value, *_) in _VALUES.items() if same or name not in _TOTALS}
     return [
         Figure(name, value(e), old[name], kind, explained, before is not None)
         for name, (value, kind, explained) in _VALUES.items()
@@ -100,6 +103,10 @@ def _global(e: Explanation) -> tuple[Cost, Cost, Cost]:
 
 
 WAYS = "bank conflicts, n-way"
+_TOTALS = frozenset(
+    {"global load requests", "global sectors", "shared-memory wavefronts", "least time, ms", "expected time, ms"}
+)
+"""Figures that grow with the product, by their names in ``_VALUES``."""
 
 _VALUES: Mapping[str, tuple[Callable[[Explanation], float | None], str, str]] = {
     "global load requests": (
