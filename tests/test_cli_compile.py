@@ -13,6 +13,7 @@ import pytest
 
 import gemmgen
 from gemmgen.cli import output, run
+from gemmgen.cuda.emit import emit_cuda
 from gemmgen.runtime import nvrtc
 from gemmgen.spec.ladder import ladder_path
 
@@ -62,6 +63,44 @@ def test_compile_writes_both_variants_and_the_table(here: Path, capsys: pytest.C
 
 
 @needs_nvrtc
+@needs_nvrtc
+def test_compile_writes_the_kernel_that_adds_up_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = gemmgen.lower(spec := gemmgen.load(ladder_path("splitk"))).then
+    assert second is not None
+    assert run(["compile", "splitk", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [Path(row["file"]).name for row in rows] == ["splitk.cu", "splitk_guarded.cu", "splitk_reduce.cu"]
+    assert [row["kernel"] for row in rows] == ["splitk", "splitk", "splitk_reduce"]
+    assert rows[2]["threads"] == second.threads and all(row["registers"] > 0 == row["spill_bytes"] for row in rows)
+    text = (here / "generated" / "splitk_reduce.cu").read_text(encoding="utf-8")
+    assert text == emit_cuda(second) and text.startswith(
+        "// splitk_reduce, the second kernel of splitk: for any M and N,"
+    )
+    assert "multiples of 64" not in text and "multiples of 16 bytes" in text
+    main = gemmgen.emit(spec)
+    assert "Launched with C pointing to a workspace" in main and "splitk_reduce makes C of them." in main
+    assert run(["compile", "splitk", "--variant", "guarded_unaligned"]) == 0
+    assert (here / "generated" / "splitk_reduce_guarded_unaligned.cu").is_file()
+
+
+def test_each_form_of_a_split_spec_has_both_kernels(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for form, mark, count in (
+        ("cuda", "__global__", 2),
+        ("ir", "splitk_reduce", 1),
+        ("tile", "in a second kernel:", 1),
+    ):
+        assert run(["compile", "splitk", "--emit", form, "-o", "-"]) == 0
+        assert capfd.readouterr().out.count(mark) == count, form
+    assert run(["compile", "splitk", "--emit", "tile", "--json", "-o", "."]) == 0
+    assert [row["file"] for row in json.loads(capfd.readouterr().out)] == ["splitk.tile", "splitk_guarded.tile"]
+
+
+def test_a_spec_may_not_take_the_name_of_anothers_second_kernel(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "other.gemm").write_text("kernel splitk_reduce\ntile block 16x16\n", encoding="utf-8")
+    assert run(["compile", "splitk", "other.gemm"]) == 2
+    assert "would both be splitk_reduce.cu" in capsys.readouterr().err
+
+
 def test_compile_again_changes_no_byte_and_leaves_nothing_else(here: Path) -> None:
     assert run(["compile", "warptile", "naive", "-o", "out"]) == 0
     before = {p.name: p.read_bytes() for p in (here / "out").iterdir()}

@@ -29,6 +29,8 @@ _NAMED = {"m": "BM", "n": "BN", "k": "BK"}
 def print_tile(p: TileProgram) -> str:
     """``sequence(p)`` and the decisions it reads, for ``--emit tile`` and for differences between two specs."""
     lines = ["block tile of C at (bm, bn)", f"  threads = {p.threads}: {_levels(p)}"]
+    if p.split_k > 1:
+        lines.append(f"  {p.split_k} blocks for each tile, each with a part of K")
     lines += [f"  {line}" for b in p.buffers for line in _buffer(b)]
     for s in sequence(p):
         lines += [f"  {line}" for line in _stmt(p, s)]
@@ -57,7 +59,7 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
             yield f"acc = registers f32 [{thread.m}, {thread.n}]{times} = 0"
         case Steps(body):
-            yield "for k0 in 0..K step BK:"
+            yield "for k0 in 0..K step BK:" if p.split_k == 1 else "for k0 in this block's part of K step BK:"
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
         case Inner():
@@ -83,7 +85,12 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
         case Finish():
             edges = ", ".join(sorted(p.output.guard))
             note = f", inside {edges} only" if edges else ""
-            yield f"C[bm, bn] = alpha * acc + beta * C   {4 * p.output.width} bytes a store{note}"
+            stored = f"{4 * p.output.width} bytes a store{note}"
+            if p.split_k == 1:
+                yield f"C[bm, bn] = alpha * acc + beta * C   {stored}"
+            else:
+                yield f"W[part, bm, bn] = acc   {stored}"
+                yield "then, in a second kernel: C = alpha * (the parts of W, added up in their order) + beta * C"
         case _:
             assert_never(s)
 
