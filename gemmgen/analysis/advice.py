@@ -142,14 +142,14 @@ def _why_shared(counts: Counts, flop_per_load: float | None) -> str:
 def _advice_text(e: Explanation) -> str:
     found = advise(e)
     if found is None:
-        return "No setting that was tried lowers it at this size."
+        return "No single setting that was tried lowers it at this size."
     change, after = found.change, found.after
     span = e.ir.spec.spans.get(change.setting)
     where = f" (line {span.line})" if span else ""
     words = change.words[0].upper() + change.words[1:]
     return (
-        f"{words}{where} would lower the expected time from {_time(found.before.total_s)} to {_time(after.total_s)}, "
-        f"by the program as written, and what binds is then {NAMES[after.by]}."
+        f"{words}{where} would lower the expected time by {1 - after.total_s / found.before.total_s:.0%}, and what "
+        f"binds is then {NAMES[after.by]}."
     )
 
 
