@@ -10,7 +10,7 @@ from gemmgen.spec.tuning import choice_lines
 
 def to_text(spec: Spec, comment: bool = True) -> str:
     """The spec in its canonical text: settings in the table's order, defaults left out. Parses to an equal spec."""
-    lines = [f"# {line}".rstrip() for line in spec.comment.split("\n")] if comment and spec.comment else []
+    lines = [f"# {line}".rstrip() for line in spec.comment.split("\n")] if comment and spec.comment.strip() else []
     for row in (row for row in SETTINGS if row.form != "tune"):
         if (value := "".join(_value(row, spec))) and (row.required or _differs(row, spec)):
             first, _, second = row.name.partition(" ")
