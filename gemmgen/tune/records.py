@@ -117,16 +117,33 @@ class Records:
         with self._understood():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(self.path, timeout=WAIT_S, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._write_ahead()
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._prepare()
 
-    def _prepare(self) -> None:
+    def _write_ahead(self) -> None:
+        """Switch to a write-ahead log. That needs the file alone for a moment, and SQLite does not wait for it."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > end:
+                    raise
+            time.sleep(0.01)
+
+    def _version(self) -> int:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
+        return int(version)
+
+    def _prepare(self) -> None:
+        if (version := self._version()) > VERSION:
             raise RecordsError(f"{self.path}: written by a newer gemmgen (format {version}, this one reads {VERSION})")
         if version < VERSION:
             with self.transaction() as db:
+                if self._version() == VERSION:
+                    return  # another process was first
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version={VERSION}")
