@@ -124,7 +124,7 @@ class Spec:
     pad_a: int = setting(0, "elements left empty after each row of A's shared tile", line="pad_a", form="number")
     pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
     split_k: int = setting(
-        1, "blocks that share the sum over K of a tile of C; a second kernel adds up", line="split_k", form="number"
+        1, "blocks that share the sum over K of a tile; a second kernel adds them up", line="split_k", form="number"
     )
     min_blocks: int = setting(
         0,
