@@ -207,7 +207,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                         if (step % 4 == 3) {
                             as_float4(&regM[p][0]) =
                                 load_shared_float4(&As[0][0][0], nextKStage * (4 * BK * BM) + row * (4 * BK)
-                                    + nextK / 4 * 4 * 4 + p * SUB_M * (4 * BK));
+                                    + nextK * 4 + p * SUB_M * (4 * BK));
                         }
                     }
                 } while (M == -1 - step);  // never: M is not negative

@@ -183,7 +183,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
                         threadResults[p][column] += regM[p][step % 4] * regN[step % 2][column];
                     }
                     if (step % 4 == 3) {
-                        as_float4(&regM[p][0]) = as_float4(&As[nextKStage][row + p * SUB_M][nextK / 4 * 4]);
+                        as_float4(&regM[p][0]) = as_float4(&As[nextKStage][row + p * SUB_M][nextK]);
                     }
                 }
             }

@@ -103,7 +103,8 @@ class Fragments:
     def row(self, source: Source, piece: Expr, i: Expr, k: Expr) -> list[Stmt]:
         """Loads one row of A at the steps from ``k`` on."""
         dst = element(self.a, self.a_extents, (Const(0), piece * self.at.tm + i, Const(0)))
-        k = k // self.run * self.run  # as it is, but now known to be whole runs
+        if self._swizzled:
+            k = k // self.run * self.run  # as it is, but now known to be whole runs
         where = self.at.row + piece * self.at.sub_m + i
         src = self._source("A", source, "m", where, k, self._bits(piece, i))
         return [self._load(dst, src, value_of(self.run) or 1, True)]
@@ -111,9 +112,15 @@ class Fragments:
     def _bits(self, piece: Expr, i: Expr) -> Expr | None:
         """The bits of a row's number that A's swizzle uses, in parts of which unrolling makes one a number."""
         buffer = self.s.p.buffer("A")
-        if buffer is None or not buffer.layout.swizzle or self.at.low is None:
+        if buffer is None or not self._swizzled or self.at.low is None:
             return None
         return split_bits(self.at.low + i, piece * self.at.sub_m, buffer.layout.extents[1])
+
+    @property
+    def _swizzled(self) -> bool:
+        """Whether pieces of A's rows are permuted in shared memory."""
+        buffer = self.s.p.buffer("A")
+        return buffer is not None and buffer.layout.swizzle
 
     def _guard(self, source: Source, k: Expr) -> Expr | None:
         """The condition that there is anything at step ``k`` of a tile fetched straight from global memory."""
