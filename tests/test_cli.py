@@ -238,6 +238,35 @@ def test_ctrl_c_of_a_process_is_status_130(tmp_path: Path) -> None:
     assert "Traceback" not in err and err.splitlines()[-1] == "interrupted"
 
 
+def test_an_interrupt_that_a_destructor_swallows_comes_again() -> None:
+    code = """
+import time
+import gemmgen.cli
+import gemmgen.cli.app
+
+class Held:
+    def __del__(self):
+        raise KeyboardInterrupt
+
+def app(*_, **__):
+    Held()
+    time.sleep(30)
+
+gemmgen.cli.app.app = app
+gemmgen.cli.main()
+"""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise ZeroDivisionError

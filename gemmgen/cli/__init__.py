@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 # Nothing of gemmgen is imported here: an interrupt in the middle of that is reported by ``run`` too.
@@ -11,7 +14,23 @@ from collections.abc import Sequence
 
 def main() -> None:
     """The console script: runs the command of sys.argv and exits with its status."""
-    sys.exit(run(sys.argv[1:]))
+    sys.unraisablehook = _unraisable
+    status = run(sys.argv[1:])
+    if status == 130:
+        # At once: Python ends with the signal, not with a status, where the interrupt came upon text that was being
+        # compiled.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
+    """An interrupt that came upon a destructor or a callback is lost there: it is sent again, a moment later."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def run(arguments: Sequence[str]) -> int:
