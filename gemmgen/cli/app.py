@@ -12,11 +12,11 @@ from gemmgen.cli.bench import bench
 from gemmgen.cli.check import check
 from gemmgen.cli.compile import compile_specs
 from gemmgen.cli.diff import diff
+from gemmgen.cli.execute import run
 from gemmgen.cli.explain import explain
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
 from gemmgen.cli.profile import profile
-from gemmgen.cli.run import run
 from gemmgen.cli.tune import tune
 
 HELP = """A compiler for tiled matrix multiplication on NVIDIA GPUs.
