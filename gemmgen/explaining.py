@@ -28,7 +28,8 @@ def explain(
     from gemmgen.analysis.explain import Step, explained
     from gemmgen.api import lower, of_type
     from gemmgen.cuda.emit import emit_with_lines
-    from gemmgen.launch import ITEM, as_float32
+    from gemmgen.launch import as_float32
+    from gemmgen.placement import ITEM
     from gemmgen.target import gpu as gpu_named
     from gemmgen.tile.variant import EXACT
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import ArgumentError, SimulationFault
-from gemmgen.launch import EXACT, OPERANDS, Variant, as_float32, kernel_of
+from gemmgen.launch import EXACT, Variant, as_float32, kernel_of
 from gemmgen.operands import matrices, on_device, output_for, scalar
+from gemmgen.placement import OPERANDS
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import KernelIR

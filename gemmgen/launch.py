@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.overlap import refuse_overlap
+from gemmgen.placement import ITEM, OPERANDS, WIDEST, Copy, Place, order_of, placed, repacked, vector_bytes
 from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
 if TYPE_CHECKING:
@@ -27,13 +28,6 @@ __all__ = [
 ]  # fmt: skip
 
 Kernel = Literal["main", "then"]
-
-OPERANDS = ("A", "B", "C")
-ITEM = 4  # bytes of a float32
-WIDEST = 16  # bytes of the widest access
-LINE = WIDEST // ITEM  # elements to which the lines of a copy are padded
-FETCHES_WORTH_A_COPY = 4  # by how many blocks each element is fetched, for aligned lines to be worth a copy
-PRODUCTS_WORTH_A_COPY = 1 << 28  # multiply-adds below which the launch of a copy costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -101,17 +95,6 @@ def kernel_of(main: KernelIR, which: Kernel) -> KernelIR:
 
 
 @dataclass(frozen=True)
-class Copy:
-    """An input to be copied before the launches, because of its strides or its alignment: into a buffer whose base is
-    a multiple of 16 bytes, in the spec's order, rows (or columns, for order "col") ``leading`` elements apart, with
-    zeros between the end of one and the start of the next."""
-
-    operand: str
-    leading: int
-    bytes: int
-
-
-@dataclass(frozen=True)
 class LaunchPlan:
     """What to do for one product: copy the inputs in ``copies``, then run ``steps`` in order.
 
@@ -123,16 +106,6 @@ class LaunchPlan:
     copies: tuple[Copy, ...] = ()
     workspace: int = 0
     partials: int = 0
-
-
-@dataclass(frozen=True)
-class _Place:
-    """How a kernel reaches one operand: leading dimension in elements, alignment in bytes of every row's start."""
-
-    leading: int
-    align: int
-    copy: Copy | None = None
-    padded: bool = False
 
 
 def plan(
@@ -195,11 +168,11 @@ def plan_aligned(
     if k > deepest:
         raise ArgumentError(f"K is {k}; the largest K of one launch is {deepest}")
     places = {
-        name: _place(name, order_of(spec, name), shape, strides[i], addresses[i], padding=variant is None)
+        name: placed(name, order_of(spec, name), shape, strides[i], addresses[i], padding=variant is None)
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
     }
     if variant is None:
-        places = {name: _repacked(spec, name, place, (m, n, k)) for name, place in places.items()}
+        places = {name: repacked(spec, name, place, (m, n, k)) for name, place in places.items()}
     chosen = _fitting(spec, size=(m, n, k), places=places) if variant is None else variant
     if variant is not None:
         _refuse_variant(spec, variant, (m, n, k), places)
@@ -240,73 +213,6 @@ def as_float32(value: float) -> float:
     return rounded
 
 
-@lru_cache(maxsize=1024)
-def vector_bytes(spec: Spec) -> Mapping[str, int]:
-    """The widest access, in bytes, that the exact kernel of a spec makes to each matrix in global memory."""
-    from gemmgen.ir.reach import global_bytes
-    from gemmgen.lower import lower
-
-    ir = lower(spec, EXACT)
-    found = [global_bytes(kernel) for kernel in (ir, ir.then) if kernel is not None]
-    return {name: max([ITEM, *(widest[name] for widest in found if name in widest)]) for name in OPERANDS}
-
-
-# --- One operand ----------------------------------------------------------------------------------------------------
-
-
-def order_of(spec: Spec, name: str) -> str:
-    """The memory order of "A", "B" or "C"."""
-    return {"A": spec.A, "B": spec.B, "C": spec.C}[name].order
-
-
-def _place(
-    name: str, order: str, shape: tuple[int, int], strides: tuple[int, int], address: int, *, padding: bool
-) -> _Place:
-    """``padding``: the lines of a copy may be padded; a kernel that is given may not know of it."""
-    along, across = (1, 0) if order == "row" else (0, 1)
-    extent, rows = shape[along], shape[across]
-    if extent == 0 or rows == 0:
-        return _Place(max(extent, 1), WIDEST)  # never accessed
-    leading = strides[across] if rows > 1 else extent  # one row: its stride says nothing
-    if address % ITEM == 0 and (extent == 1 or strides[along] == 1) and leading >= extent:
-        return _Place(leading, _alignment(address, leading * ITEM, extent * ITEM))
-    if name == "C":
-        raise ArgumentError(
-            f"C has strides {strides} (in elements) and address {address} modulo {WIDEST}; an output must have "
-            f"stride 1 along its {'rows' if order == 'row' else 'columns'}, at least {extent} from one to the next, "
-            f"and be aligned to {ITEM} bytes; pass C=None or a contiguous array"
-        )
-    if not padding:
-        return _Place(extent, _alignment(extent * ITEM), Copy(name, extent, extent * rows * ITEM))
-    return _copy(name, extent, rows)
-
-
-def _copy(name: str, extent: int, rows: int) -> _Place:
-    """A copy whose lines are whole accesses of the widest kind."""
-    leading = -(-extent // LINE) * LINE
-    return _Place(leading, WIDEST, Copy(name, leading, leading * rows * ITEM), leading > extent)
-
-
-def _repacked(spec: Spec, name: str, place: _Place, size: tuple[int, int, int]) -> _Place:
-    """The place, or a copy with aligned lines where so many blocks fetch each element that it pays.
-
-    A copy reads and writes an operand once; narrow accesses slow down every one of the fetches.
-    """
-    m, n, k = size
-    if name == "C" or place.copy is not None or place.align >= vector_bytes(spec)[name]:
-        return place
-    fetches = -(-n // spec.block[1]) if name == "A" else -(-m // spec.block[0])
-    if fetches < FETCHES_WORTH_A_COPY or m * n * k < PRODUCTS_WORTH_A_COPY:
-        return place
-    rows, columns = (m, k) if name == "A" else (k, n)
-    return _copy(name, columns, rows) if order_of(spec, name) == "row" else _copy(name, rows, columns)
-
-
-def _alignment(*byte_counts: int) -> int:
-    """The widest access to which all of these are multiples."""
-    return next(width for width in (WIDEST, 8, ITEM) if all(b % width == 0 for b in byte_counts))
-
-
 # --- The variant ----------------------------------------------------------------------------------------------------
 
 
@@ -316,7 +222,7 @@ def _divides(spec: Spec, size: tuple[int, int, int]) -> bool:
     return m % bm == 0 and n % bn == 0 and (k % bk == 0 or not spec.has("smem"))
 
 
-def _fitting(spec: Spec, size: tuple[int, int, int], places: Mapping[str, _Place]) -> Variant:
+def _fitting(spec: Spec, size: tuple[int, int, int], places: Mapping[str, Place]) -> Variant:
     """The fastest variant that is right. Alignment beyond what the kernel's accesses need is all the same kernel."""
     needs = vector_bytes(spec)
     align = {name: WIDEST if places[name].align >= needs[name] else places[name].align for name in OPERANDS}
@@ -325,7 +231,7 @@ def _fitting(spec: Spec, size: tuple[int, int, int], places: Mapping[str, _Place
     return EXACT if whole and not padded else Variant(GUARDED.guard, tuple(align.items()), padded)
 
 
-def _refuse_variant(spec: Spec, variant: Variant, size: tuple[int, int, int], places: Mapping[str, _Place]) -> None:
+def _refuse_variant(spec: Spec, variant: Variant, size: tuple[int, int, int], places: Mapping[str, Place]) -> None:
     """Raise ArgumentError where a kernel that is already lowered cannot compute this size or these operands."""
     for letter, extent, tile in zip("mnk", size, spec.block, strict=True):
         needs_tile = letter != "k" or spec.has("smem")
@@ -354,7 +260,7 @@ def _panels(
     size: tuple[int, int, int],
     alpha: float,
     beta: float,
-    places: Mapping[str, _Place],
+    places: Mapping[str, Place],
     limits: Limits,
 ) -> Iterator[Launch]:
     """One launch, or several over panels of C where a grid or an index would pass its limit."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gemmgen.diagnostics import ArgumentError
-
-ITEM = 4  # bytes of a float32
+from gemmgen.placement import ITEM
 
 
 def refuse_overlap(

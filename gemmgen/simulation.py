@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.launch import ITEM, Launch, LaunchPlan, as_float32, order_of, plan
+from gemmgen.launch import Launch, LaunchPlan, as_float32, plan
 from gemmgen.operands import PAGE, Matrix, matrices, output_for, scalar
+from gemmgen.placement import ITEM, order_of
 from gemmgen.tile.variant import Variant
 
 if TYPE_CHECKING:

@@ -17,12 +17,13 @@ LONGEST = 430
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("diagnostics", "version"),
-    ("overlap",),
     ("target", "isa"),
     ("spec",),
     ("tile",),
     ("ir",),
     ("lower",),
+    ("placement",),
+    ("overlap",),
     ("launch", "cuda", "sim", "analysis"),
     ("runtime",),
     ("api",),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.analysis.counts import Counts
+from gemmgen.placement import ITEM
 
-ITEM = 4
 Size = tuple[int, int, int]
 
 

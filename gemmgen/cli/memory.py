@@ -7,8 +7,8 @@ import sys
 
 from gemmgen.cli.exits import UsageError
 from gemmgen.cli.options import Size
+from gemmgen.placement import ITEM
 
-ITEM = 4  # bytes of a float32
 ADDRESSABLE = 1 << 47  # bytes, more than any machine that could be asked
 
 

@@ -11,7 +11,8 @@ from gemmgen.analysis.counts import AccessCost
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.model import RESOURCES
 from gemmgen.analysis.sass import MainLoop
-from gemmgen.analysis.traffic import ITEM, compulsory_bytes
+from gemmgen.analysis.traffic import compulsory_bytes
+from gemmgen.placement import ITEM
 from gemmgen.report.table import duration, format_table
 
 WIDTH = 118

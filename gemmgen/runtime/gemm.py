@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.placement import ITEM
 from gemmgen.runtime import memory
 from gemmgen.runtime.arrays import (
     HOST,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 ModuleFor = Callable[["Variant", "Kernel", "Device"], "GpuModule"]
 
-ITEM = 4  # bytes of a float32
 _REMEMBERED = 4096  # plans a kernel keeps
 _DTYPES = {"f32": "float32"}
 

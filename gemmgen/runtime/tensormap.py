@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import LaunchError
+from gemmgen.placement import ITEM
 from gemmgen.runtime import driver
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ _NOT_INTERLEAVED = 0
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CU_TENSOR_MAP_SWIZZLE_*, by the bytes of a swizzled row
 _PROMOTE_128, _PROMOTE_256 = 2, 3  # CU_TENSOR_MAP_L2_PROMOTION_*: what the L2 cache fetches at least
 _OUTSIDE_IS_ZERO = 0
-ITEM = 4  # bytes of a float32
 
 
 class Encoded:

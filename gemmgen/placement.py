@@ -1,0 +1,113 @@
+"""How a kernel reaches one operand where it lies: leading dimension and alignment, or a copy that is to be made first.
+
+Pure, like ``launch.plan``, which asks here for A, B and C in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.tile.variant import EXACT
+
+if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
+
+OPERANDS = ("A", "B", "C")
+ITEM = 4  # bytes of a float32
+WIDEST = 16  # bytes of the widest access
+LINE = WIDEST // ITEM  # elements to which the lines of a copy are padded
+FETCHES_WORTH_A_COPY = 4  # by how many blocks each element is fetched, for aligned lines to be worth a copy
+PRODUCTS_WORTH_A_COPY = 1 << 28  # multiply-adds below which the launch of a copy costs more than it saves
+
+
+@dataclass(frozen=True)
+class Copy:
+    """An input to be copied before the launches, because of its strides or its alignment: into a buffer whose base is
+    a multiple of 16 bytes, in the spec's order, rows (or columns, for order "col") ``leading`` elements apart, with
+    zeros between the end of one and the start of the next."""
+
+    operand: str
+    leading: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """How a kernel reaches one operand: leading dimension in elements, alignment in bytes of every row's start."""
+
+    leading: int
+    align: int
+    copy: Copy | None = None
+    padded: bool = False
+
+
+@lru_cache(maxsize=1024)
+def vector_bytes(spec: Spec) -> Mapping[str, int]:
+    """The widest access, in bytes, that the exact kernel of a spec makes to each matrix in global memory."""
+    from gemmgen.ir.reach import global_bytes
+    from gemmgen.lower import lower
+
+    ir = lower(spec, EXACT)
+    found = [global_bytes(kernel) for kernel in (ir, ir.then) if kernel is not None]
+    return {name: max([ITEM, *(widest[name] for widest in found if name in widest)]) for name in OPERANDS}
+
+
+def order_of(spec: Spec, name: str) -> str:
+    """The memory order of "A", "B" or "C"."""
+    return {"A": spec.A, "B": spec.B, "C": spec.C}[name].order
+
+
+def placed(
+    name: str, order: str, shape: tuple[int, int], strides: tuple[int, int], address: int, *, padding: bool
+) -> Place:
+    """The operand where it lies, or a copy where its strides allow no kernel to read it.
+
+    ``shape`` in elements, ``strides`` in elements, ``address`` in bytes modulo 16. ``padding``: the lines of a copy may
+    be padded; a kernel that is given may not know of it. Raises ArgumentError for a C that would need a copy.
+    """
+    along, across = (1, 0) if order == "row" else (0, 1)
+    extent, rows = shape[along], shape[across]
+    if extent == 0 or rows == 0:
+        return Place(max(extent, 1), WIDEST)  # never accessed
+    leading = strides[across] if rows > 1 else extent  # one row: its stride says nothing
+    if address % ITEM == 0 and (extent == 1 or strides[along] == 1) and leading >= extent:
+        return Place(leading, _alignment(address, leading * ITEM, extent * ITEM))
+    if name == "C":
+        raise ArgumentError(
+            f"C has strides {strides} (in elements) and address {address} modulo {WIDEST}; an output must have "
+            f"stride 1 along its {'rows' if order == 'row' else 'columns'}, at least {extent} from one to the next, "
+            f"and be aligned to {ITEM} bytes; pass C=None or a contiguous array"
+        )
+    if not padding:
+        return Place(extent, _alignment(extent * ITEM), Copy(name, extent, extent * rows * ITEM))
+    return _copy(name, extent, rows)
+
+
+def _copy(name: str, extent: int, rows: int) -> Place:
+    """A copy whose lines are whole accesses of the widest kind."""
+    leading = -(-extent // LINE) * LINE
+    return Place(leading, WIDEST, Copy(name, leading, leading * rows * ITEM), leading > extent)
+
+
+def repacked(spec: Spec, name: str, place: Place, size: tuple[int, int, int]) -> Place:
+    """The place, or a copy with aligned lines where so many blocks fetch each element that it pays.
+
+    A copy reads and writes an operand once; narrow accesses slow down every one of the fetches.
+    """
+    m, n, k = size
+    if name == "C" or place.copy is not None or place.align >= vector_bytes(spec)[name]:
+        return place
+    fetches = -(-n // spec.block[1]) if name == "A" else -(-m // spec.block[0])
+    if fetches < FETCHES_WORTH_A_COPY or m * n * k < PRODUCTS_WORTH_A_COPY:
+        return place
+    rows, columns = (m, k) if name == "A" else (k, n)
+    return _copy(name, columns, rows) if order_of(spec, name) == "row" else _copy(name, rows, columns)
+
+
+def _alignment(*byte_counts: int) -> int:
+    """The widest access to which all of these are multiples."""
+    return next(width for width in (WIDEST, 8, ITEM) if all(b % width == 0 for b in byte_counts))
