@@ -105,10 +105,10 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
     const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
 
     // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
-    const int tiles = K / BK;                   // steps of BK along K
-    float threadResults[TM][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
-    alignas(16) float regM[2][TM];              // its rows of A at one k, and of the next
-    alignas(16) float regN[2][N_ITER * TN];     // its columns of B at one k, and of the next
+    const int tiles = K / BK;                     // steps of BK along K
+    float threadResults[TM][N_ITER * TN] = {};    // this thread's elements of C, in registers throughout
+    alignas(16) float regM[2][TM] = {};           // its rows of A at one k, and of the one before
+    alignas(16) float regN[2][N_ITER * TN] = {};  // its columns of B at one k, and of the one before
 
     // fill the pipeline
     for (int t = 0; t < STAGES - 1; ++t) {
@@ -129,23 +129,15 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
         }
         cp_async_commit();
     }
-    cp_async_wait1();
-    __syncthreads();  // As, Bs: written by all threads above, read by all below
-
-    if (0 < tiles) {
-        #pragma unroll
-        for (int i = 0; i < TM; i += 4) as_float4(&regM[0][i]) = as_float4(&As[0][0][row + i]);
-        #pragma unroll
-        for (int q = 0; q < N_ITER; ++q) as_float4(&regN[0][q * TN]) = as_float4(&Bs[0][0][col + q * SUB_N]);
-    }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
+        cp_async_wait1();
+        __syncthreads();  // As, Bs: written by all threads above, read by all below
+
         const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
         const int k0 = (t + STAGES - 1) * BK;
         const float* tileA = blockA + k0;
         const float* tileB = blockB + k0 * ldb;
-        // after the last tile the same again, to no effect
-        const int followingStage = t + 1 < tiles ? (t + 1) % STAGES : stage;
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll
@@ -158,35 +150,33 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                             &tileB[(innerRowB + (kk + step) * STRIDE_B) * ldb + innerColB * 4]);
                     }
                 }
-
-                // before the last step: on to the next tile
-                if (step == UNROLL - 1 && kk == BK - UNROLL) {
-                    cp_async_commit();
-                    cp_async_wait1();
-                    __syncthreads();  // As, Bs: written by all threads above, read by all below
-                }
-                // the step that is fetched now
-                const int nextK = step == UNROLL - 1 && kk == BK - UNROLL ? 0 : kk + step + 1;
-                // and its stage
-                const int nextKStage = step == UNROLL - 1 && kk == BK - UNROLL ? followingStage : stage;
                 #pragma unroll
                 for (int i = 0; i < TM; i += 4) {
-                    as_float4(&regM[(step + 1) % 2][i]) = as_float4(&As[nextKStage][nextK][row + i]);
+                    as_float4(&regM[step % 2][i]) = as_float4(&As[stage][kk + step][row + i]);
                 }
                 #pragma unroll
                 for (int q = 0; q < N_ITER; ++q) {
-                    as_float4(&regN[(step + 1) % 2][q * TN]) =
-                        as_float4(&Bs[nextKStage][nextK][col + q * SUB_N]);
+                    as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
                 }
                 #pragma unroll
                 for (int m = 0; m < TM; ++m) {
                     #pragma unroll
                     for (int n = 0; n < N_ITER * TN; ++n) {
-                        threadResults[m][n] += regM[step % 2][m] * regN[step % 2][n];
+                        threadResults[m][n] += regM[(step + 1) % 2][m] * regN[(step + 1) % 2][n];
                     }
                 }
             }
         }
+
+        // the product that is left
+        if (t + 1 == tiles) {
+            #pragma unroll
+            for (int m = 0; m < TM; ++m) {
+                #pragma unroll
+                for (int n = 0; n < N_ITER * TN; ++n) threadResults[m][n] += regM[1][m] * regN[1][n];
+            }
+        }
+        cp_async_commit();
     }
 
     // 3. Epilogue: C = alpha * A B + beta * C

@@ -5,14 +5,15 @@
 //     tile   block  128x128x32
 //     tile   warp   32x128
 //     tile   thread 1x4
-//     use    coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, prefetch, alongK, snake, separators
+//     use    coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, release, prefetch, alongK, snake,
+//            separators
 //     stages 3
 //     unroll 8
 //     min_blocks 2
 //
-// Rung 11. All of it at once: TMA fills three stages, and each step is closed, so that its order of products
-// survives. Eight steps are as much text as the instruction cache holds, and two blocks cover each other's
-// waits.
+// Rung 11. All of it at once: TMA fills three stages, each warp releases a stage by itself, and each step is
+// closed, so that its order of products survives. Eight steps are as much text as the instruction cache
+// holds.
 // Made by: gemmgen compile specs/pipelined.gemm
 
 constexpr int BM = 128;                              // rows of C that a block computes
@@ -60,10 +61,10 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 
-// A barrier in shared memory whose phase ends when one thread has arrived and the bytes it announced are there.
-__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier)
+// A barrier in shared memory whose phase ends when so many have arrived and the bytes they announced are there.
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int arrivals)
 {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(shared_address(barrier)) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
 // Makes barriers that were just set up visible to the TMA engine.
@@ -100,6 +101,34 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
         "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
+// The lanes of a warp are done with what the barrier guards: one of them arrives for all.
+__device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
+{
+    __syncwarp();
+    asm volatile(
+        "{\n"
+        ".reg .pred first;\n"
+        "setp.eq.u32 first, %1, 0;\n"
+        "@first mbarrier.arrive.shared.b64 _, [%0];\n"
+        "}" :: "r"(shared_address(barrier)), "r"(threadIdx.x % 32) : "memory");
+}
+
+// The number of a thread's warp, in a way that shows the compiler that all of its lanes agree.
+__device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }
+
+// True in one lane of the warp, always the same: to set the TMA engine to work takes no more.
+__device__ __forceinline__ bool elect_one()
+{
+    int elected;
+    asm volatile(
+        "{\n"
+        ".reg .pred one;\n"
+        "elect.sync _|one, 0xffffffff;\n"
+        "selp.s32 %0, 1, 0, one;\n"
+        "}" : "=r"(elected));
+    return elected;
+}
+
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
@@ -109,12 +138,15 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
           float beta, float* C, size_t ldc, const __grid_constant__ TensorMap mapA,
           const __grid_constant__ TensorMap mapB)
 {
-    // 98328 bytes, more than the 49152 that a kernel may declare: given at launch.
+    // 98352 bytes, more than the 49152 that a kernel may declare: given at launch.
     extern __shared__ __align__(128) float dynamicShared[];
     float (*As)[BM][BK] = reinterpret_cast<float (*)[BM][BK]>(dynamicShared);
     float (*Bs)[BK][BN] = reinterpret_cast<float (*)[BK][BN]>(dynamicShared + STAGES * BM * BK);
-    unsigned long long* barriers =
+    unsigned long long* tileReady =
         reinterpret_cast<unsigned long long*>(dynamicShared + STAGES * BM * BK + STAGES * BK * BN);
+    unsigned long long* tileFree =
+        reinterpret_cast<unsigned long long*>(dynamicShared + STAGES * BM * BK + STAGES * BK * BN
+            + 2 * STAGES);
 
     // 1. Placement: what this thread computes
     const int warp = threadIdx.x / 32;
@@ -128,87 +160,90 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
     // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
     const int tiles = K / BK;  // steps of BK along K
     if (threadIdx.x == 0) {
-        for (int s = 0; s < STAGES; ++s) mbarrier_init(&barriers[s]);
+        for (int s = 0; s < STAGES; ++s) {
+            mbarrier_init(&tileReady[s], 1);
+            mbarrier_init(&tileFree[s], THREADS / 32);
+        }
         mbarrier_fence();
     }
     __syncthreads();  // barriers: set up above, waited for below
 
     float threadResults[M_ITER][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
-    alignas(16) float regM[M_ITER][4];              // its rows of A at 4 steps
-    alignas(16) float regN[2][N_ITER * TN];         // its columns of B at one k, and of the next
+    alignas(16) float regM[M_ITER][4] = {};         // its rows of A at 4 steps
+    alignas(16) float regN[2][N_ITER * TN] = {};    // its columns of B at one k, and of the one before
 
     // fill the pipeline
     for (int t = 0; t < STAGES; ++t) {
         // one thread sets the engine to work
         if (threadIdx.x == 0 && t < tiles) {
             const int k0 = t * BK;
-            mbarrier_expect(&barriers[t], TILE_BYTES);
-            tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &barriers[t]);
-            tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &barriers[t]);
-        }
-    }
-    if (0 < tiles) {
-        mbarrier_wait(barriers, 0);
-        #pragma unroll
-        for (int p = 0; p < M_ITER; ++p) {
-            as_float4(&regM[p][0]) = load_shared_float4(&As[0][0][0], row * (4 * BK) + p * SUB_M * (4 * BK));
-        }
-        #pragma unroll
-        for (int q = 0; q < N_ITER; ++q) {
-            as_float4(&regN[0][q * TN]) = load_shared_float4(&Bs[0][0][0], col * 4 + q * SUB_N * 4);
+            mbarrier_expect(&tileReady[t], TILE_BYTES);
+            tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[t]);
+            tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[t]);
         }
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        // after the last tile the same again, to no effect
-        const int followingStage = t + 1 < tiles ? (t + 1) % STAGES : stage;
+        mbarrier_wait(&tileReady[stage], t / STAGES % 2);
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
-                // before the last step: on to the next tile
-                if (step == UNROLL - 1 && kk == BK - UNROLL) {
-                    __syncthreads();  // As, Bs: read by all threads above, overwritten below
-
-                    // one thread sets the engine to work
-                    if (threadIdx.x == 0 && t + STAGES < tiles) {
-                        const int k0 = (t + STAGES) * BK;
-                        mbarrier_expect(&barriers[stage], TILE_BYTES);
-                        tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &barriers[stage]);
-                        tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &barriers[stage]);
-                    }
-                    const int nextStage = (t + 1) % STAGES;
-                    if (t + 1 < tiles) mbarrier_wait(&barriers[nextStage], (t + 1) / STAGES % 2);
-                }
-                // the step that is fetched now
-                const int nextK = step == UNROLL - 1 && kk == BK - UNROLL ? 0 : kk + step + 1;
-                // and its stage
-                const int nextKStage = step == UNROLL - 1 && kk == BK - UNROLL ? followingStage : stage;
-
                 // a block of its own, so that the compiler keeps the loads ahead of their use
                 #pragma unroll 1
                 do {
                     #pragma unroll
                     for (int q = 0; q < N_ITER; ++q) {
-                        as_float4(&regN[(step + 1) % 2][q * TN]) =
-                            load_shared_float4(&Bs[0][0][0], nextKStage * (4 * BN * BK) + nextK * (4 * BN)
-                                + col * 4 + q * SUB_N * 4);
+                        as_float4(&regN[step % 2][q * TN]) =
+                            load_shared_float4(&Bs[0][0][0], col * 4 + stage * (4 * BN * BK) + kk * (4 * BN)
+                                + step * (4 * BN) + q * SUB_N * 4);
                     }
                     #pragma unroll
                     for (int p = 0; p < M_ITER; ++p) {
                         #pragma unroll
                         for (int n = 0; n < N_ITER * TN; ++n) {
-                            const int column = (p + step % 2) % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                            const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                            // so that a row begins and ends in A's bank
+                            const int turned = (snakeAt / (TN * (N_ITER / 2)) + step + 3) % 2;
+                            const int column = snakeAt ^ turned;
                             threadResults[p][column] =
-                                fmaf(regM[p][step % 4], regN[step % 2][column], threadResults[p][column]);
+                                fmaf(regM[p][(step + 3) % 4], regN[(step + 1) % 2][column],
+                                    threadResults[p][column]);
                         }
-                        if (step % 4 == 3) {
+                        if (step % 4 == 0) {
                             as_float4(&regM[p][0]) =
-                                load_shared_float4(&As[0][0][0], nextKStage * (4 * BK * BM) + row * (4 * BK)
-                                    + nextK * 4 + p * SUB_M * (4 * BK));
+                                load_shared_float4(&As[0][0][0], row * (4 * BK) + stage * (4 * BK * BM)
+                                    + p * SUB_M * (4 * BK) + kk * 4 + step * 4);
                         }
                     }
                 } while (M == -1 - step);  // never: M is not negative
+            }
+        }
+
+        // the product that is left
+        if (t + 1 == tiles) {
+            #pragma unroll
+            for (int p = 0; p < M_ITER; ++p) {
+                #pragma unroll
+                for (int n = 0; n < N_ITER * TN; ++n) {
+                    const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                    // so that a row begins and ends in A's bank
+                    const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
+                    const int column = snakeAt ^ turned;
+                    threadResults[p][column] = fmaf(regM[p][3], regN[1][column], threadResults[p][column]);
+                }
+            }
+        }
+        mbarrier_release(&tileFree[stage]);
+
+        // the first warp has the stage filled again, once all have released it
+        if (warp_index() == 0 && t + STAGES < tiles) {
+            mbarrier_wait(&tileFree[stage], t / STAGES % 2);
+            if (elect_one()) {
+                const int k0 = (t + STAGES) * BK;
+                mbarrier_expect(&tileReady[stage], TILE_BYTES);
+                tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[stage]);
+                tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[stage]);
             }
         }
     }

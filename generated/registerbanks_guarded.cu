@@ -126,8 +126,8 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
     const int tiles = (K + BK - 1) / BK;            // steps of BK along K
     float threadResults[M_ITER][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
-    float regM[2][M_ITER];                          // its rows of A at one k, and of the next
-    alignas(16) float regN[2][N_ITER * TN];         // its columns of B at one k, and of the next
+    float regM[2][M_ITER] = {};                     // its rows of A at one k, and of the one before
+    alignas(16) float regN[2][N_ITER * TN] = {};    // its columns of B at one k, and of the one before
 
     // fill the pipeline
     for (int t = 0; t < STAGES - 1; ++t) {
@@ -150,27 +150,15 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
         }
         cp_async_commit();
     }
-    cp_async_wait1();
-    __syncthreads();  // As, Bs: written by all threads above, read by all below
-
-    if (0 < tiles) {
-        #pragma unroll
-        for (int p = 0; p < M_ITER; ++p) {
-            regM[0][p] = load_shared_float(&As[0][0][0], row * 4 + p * SUB_M * 4);
-        }
-        #pragma unroll
-        for (int q = 0; q < N_ITER; ++q) {
-            as_float4(&regN[0][q * TN]) = load_shared_float4(&Bs[0][0][0], col * 4 + q * SUB_N * 4);
-        }
-    }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
+        cp_async_wait1();
+        __syncthreads();  // As, Bs: written by all threads above, read by all below
+
         const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
         const int k0 = (t + STAGES - 1) * BK;
         const float* tileA = blockA + k0;
         const float* tileB = blockB + k0 * ldb;
-        // after the last tile the same again, to no effect
-        const int followingStage = t + 1 < tiles ? (t + 1) % STAGES : stage;
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll
@@ -187,44 +175,47 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
                     }
                 }
 
-                // before the last step: on to the next tile
-                if (step == UNROLL - 1 && kk == BK - UNROLL) {
-                    cp_async_commit();
-                    cp_async_wait1();
-                    __syncthreads();  // As, Bs: written by all threads above, read by all below
-                }
-                // the step that is fetched now
-                const int nextK = step == UNROLL - 1 && kk == BK - UNROLL ? 0 : kk + step + 1;
-                // and its stage
-                const int nextKStage = step == UNROLL - 1 && kk == BK - UNROLL ? followingStage : stage;
-
                 // a block of its own, so that the compiler keeps the loads ahead of their use
                 #pragma unroll 1
                 do {
                     #pragma unroll
                     for (int p = 0; p < M_ITER; ++p) {
-                        regM[(step + 1) % 2][p] =
-                            load_shared_float(&As[0][0][0], nextKStage * (4 * (BM + PAD_A) * BK)
-                                + nextK * (4 * (BM + PAD_A)) + row * 4 + p * SUB_M * 4);
+                        regM[step % 2][p] =
+                            load_shared_float(&As[0][0][0], row * 4 + stage * (4 * (BM + PAD_A) * BK)
+                                + kk * (4 * (BM + PAD_A)) + step * (4 * (BM + PAD_A)) + p * SUB_M * 4);
                     }
                     #pragma unroll
                     for (int q = 0; q < N_ITER; ++q) {
-                        as_float4(&regN[(step + 1) % 2][q * TN]) =
-                            load_shared_float4(&Bs[0][0][0], nextKStage * (4 * BN * BK) + nextK * (4 * BN)
-                                + col * 4 + q * SUB_N * 4);
+                        as_float4(&regN[step % 2][q * TN]) =
+                            load_shared_float4(&Bs[0][0][0], col * 4 + stage * (4 * BN * BK) + kk * (4 * BN)
+                                + step * (4 * BN) + q * SUB_N * 4);
                     }
                     #pragma unroll
                     for (int p = 0; p < M_ITER; ++p) {
                         #pragma unroll
                         for (int n = 0; n < N_ITER * TN; ++n) {
-                            const int column = (p + step % 2) % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                            const int column = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
                             threadResults[p][column] =
-                                fmaf(regM[step % 2][p], regN[step % 2][column], threadResults[p][column]);
+                                fmaf(regM[(step + 1) % 2][p], regN[(step + 1) % 2][column],
+                                    threadResults[p][column]);
                         }
                     }
                 } while (M == -1 - step);  // never: M is not negative
             }
         }
+
+        // the product that is left
+        if (t + 1 == tiles) {
+            #pragma unroll
+            for (int p = 0; p < M_ITER; ++p) {
+                #pragma unroll
+                for (int n = 0; n < N_ITER * TN; ++n) {
+                    const int column = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                    threadResults[p][column] = fmaf(regM[1][p], regN[1][column], threadResults[p][column]);
+                }
+            }
+        }
+        cp_async_commit();
     }
 
     // 3. Epilogue: C = alpha * A B + beta * C

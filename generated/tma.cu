@@ -49,10 +49,10 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 
-// A barrier in shared memory whose phase ends when one thread has arrived and the bytes it announced are there.
-__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier)
+// A barrier in shared memory whose phase ends when so many have arrived and the bytes they announced are there.
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int arrivals)
 {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(shared_address(barrier)) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
 // Makes barriers that were just set up visible to the TMA engine.
@@ -101,7 +101,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
     extern __shared__ __align__(128) float dynamicShared[];
     float (*As)[BM][BK] = reinterpret_cast<float (*)[BM][BK]>(dynamicShared);
     float (*Bs)[BK][BN] = reinterpret_cast<float (*)[BK][BN]>(dynamicShared + STAGES * BM * BK);
-    unsigned long long* barriers =
+    unsigned long long* tileReady =
         reinterpret_cast<unsigned long long*>(dynamicShared + STAGES * BM * BK + STAGES * BK * BN);
 
     // 1. Placement: what this thread computes
@@ -116,75 +116,75 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
     // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
     const int tiles = K / BK;  // steps of BK along K
     if (threadIdx.x == 0) {
-        for (int s = 0; s < STAGES; ++s) mbarrier_init(&barriers[s]);
+        for (int s = 0; s < STAGES; ++s) mbarrier_init(&tileReady[s], 1);
         mbarrier_fence();
     }
     __syncthreads();  // barriers: set up above, waited for below
 
     float threadResults[M_ITER][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
-    alignas(16) float regM[M_ITER][4];              // its rows of A at 4 steps
-    alignas(16) float regN[2][N_ITER * TN];         // its columns of B at one k, and of the next
+    alignas(16) float regM[M_ITER][4] = {};         // its rows of A at 4 steps
+    alignas(16) float regN[2][N_ITER * TN] = {};    // its columns of B at one k, and of the one before
 
     // fill the pipeline
     for (int t = 0; t < STAGES; ++t) {
         // one thread sets the engine to work
         if (threadIdx.x == 0 && t < tiles) {
             const int k0 = t * BK;
-            mbarrier_expect(&barriers[t], TILE_BYTES);
-            tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &barriers[t]);
-            tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &barriers[t]);
+            mbarrier_expect(&tileReady[t], TILE_BYTES);
+            tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[t]);
+            tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[t]);
         }
-    }
-    if (0 < tiles) {
-        mbarrier_wait(barriers, 0);
-        #pragma unroll
-        for (int p = 0; p < M_ITER; ++p) as_float4(&regM[p][0]) = as_float4(&As[0][row + p * SUB_M][0]);
-        #pragma unroll
-        for (int q = 0; q < N_ITER; ++q) as_float4(&regN[0][q * TN]) = as_float4(&Bs[0][0][col + q * SUB_N]);
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        // after the last tile the same again, to no effect
-        const int followingStage = t + 1 < tiles ? (t + 1) % STAGES : stage;
+        mbarrier_wait(&tileReady[stage], t / STAGES % 2);
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
-                // before the last step: on to the next tile
-                if (step == UNROLL - 1 && kk == BK - UNROLL) {
-                    __syncthreads();  // As, Bs: read by all threads above, overwritten below
-
-                    // one thread sets the engine to work
-                    if (threadIdx.x == 0 && t + STAGES < tiles) {
-                        const int k0 = (t + STAGES) * BK;
-                        mbarrier_expect(&barriers[stage], TILE_BYTES);
-                        tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &barriers[stage]);
-                        tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &barriers[stage]);
-                    }
-                    const int nextStage = (t + 1) % STAGES;
-                    if (t + 1 < tiles) mbarrier_wait(&barriers[nextStage], (t + 1) / STAGES % 2);
-                }
-                // the step that is fetched now
-                const int nextK = step == UNROLL - 1 && kk == BK - UNROLL ? 0 : kk + step + 1;
-                // and its stage
-                const int nextKStage = step == UNROLL - 1 && kk == BK - UNROLL ? followingStage : stage;
                 #pragma unroll
                 for (int q = 0; q < N_ITER; ++q) {
-                    as_float4(&regN[(step + 1) % 2][q * TN]) =
-                        as_float4(&Bs[nextKStage][nextK][col + q * SUB_N]);
+                    as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
                 }
                 #pragma unroll
                 for (int p = 0; p < M_ITER; ++p) {
                     #pragma unroll
                     for (int n = 0; n < N_ITER * TN; ++n) {
-                        const int column = (p + step % 2) % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                        threadResults[p][column] += regM[p][step % 4] * regN[step % 2][column];
+                        const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                        // so that a row begins and ends in A's bank
+                        const int turned = (snakeAt / (TN * (N_ITER / 2)) + step + 3) % 2;
+                        const int column = snakeAt ^ turned;
+                        threadResults[p][column] += regM[p][(step + 3) % 4] * regN[(step + 1) % 2][column];
                     }
-                    if (step % 4 == 3) {
-                        as_float4(&regM[p][0]) = as_float4(&As[nextKStage][row + p * SUB_M][nextK]);
+                    if (step % 4 == 0) {
+                        as_float4(&regM[p][0]) = as_float4(&As[stage][row + p * SUB_M][kk + step]);
                     }
                 }
             }
+        }
+
+        // the product that is left
+        if (t + 1 == tiles) {
+            #pragma unroll
+            for (int p = 0; p < M_ITER; ++p) {
+                #pragma unroll
+                for (int n = 0; n < N_ITER * TN; ++n) {
+                    const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                    // so that a row begins and ends in A's bank
+                    const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
+                    const int column = snakeAt ^ turned;
+                    threadResults[p][column] += regM[p][3] * regN[1][column];
+                }
+            }
+        }
+        __syncthreads();  // As, Bs: read by all threads above, overwritten below
+
+        // one thread sets the engine to work
+        if (threadIdx.x == 0 && t + STAGES < tiles) {
+            const int k0 = (t + STAGES) * BK;
+            mbarrier_expect(&tileReady[stage], TILE_BYTES);
+            tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[stage]);
+            tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[stage]);
         }
     }
 

@@ -81,13 +81,14 @@ def pipelines(draw: st.DrawFn, spec: Spec, way: str | None = None) -> dict[str, 
     toggle("smem_swizzle", along and spec.block[0] % 8 == 0)
     prefetch = toggle("prefetch", bk % 2 == 0)
     toggle("separators", prefetch)
-    toggle("directB", not prefetch and draw(st.booleans()))
+    toggle("directB")
     pads = {"pad_a": draw(st.sampled_from([0, 0, 1, 2, 4])), "pad_b": draw(st.sampled_from([0, 0, 1, 2, 4]))}
     way = way or draw(st.sampled_from(["plain", "cpasync"]))
     if way != "plain":
         use.add(way)
     if way == "tma":
         pads = {}
+        toggle("release")
     stages = draw(st.integers(1, 2 if way == "plain" else 4))
     toggle("spread", way == "cpasync" and stages > 1)
     run = next(w for w in (4, 2, 1) if bk % w == 0 and (bk + pads.get("pad_a", 0)) % w == 0) if along else 1

@@ -116,7 +116,7 @@ TILE = Array("As", "shared", "f32", (Const(8), Const(32)), align=1024)
 BYTES = 8 * 32 * 4
 BAR = Ref(FULL, (Const(0),))
 FIRST = tid().eq(0)
-INIT, FENCE = Call(MBARRIER_INIT, (BAR,)), Call(MBARRIER_FENCE, ())
+INIT, FENCE = Call(MBARRIER_INIT, (BAR, Const(1))), Call(MBARRIER_FENCE, ())
 SET_UP = (If(FIRST, (INIT, FENCE)), SYNC)
 
 

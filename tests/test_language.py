@@ -38,7 +38,7 @@ LADDER = {  # block, warp, thread, threads a block, toggles
     "tma": ((128, 128, 32), (32, 128), (1, 4), 128, "coalescing smem float4 warptile tma alongK prefetch snake"),
     "pipelined": (
         *((128, 128, 32), (32, 128), (1, 4), 128),
-        "coalescing smem float4 warptile tma alongK prefetch snake separators",
+        "coalescing smem float4 warptile tma release alongK prefetch snake separators",
     ),
     "splitk": ((64, 64, 16), None, (8, 4), 128, "coalescing smem transposeA float4"),
     "skinny": ((16, 512, 64), None, (16, 4), 128, "coalescing smem transposeA float4 directB"),

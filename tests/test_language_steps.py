@@ -25,7 +25,6 @@ HEAD = "kernel mine\ntile block 32x32x8\ntile thread 4x4\n"
         ("use smem, prefetch\nunroll 1", "unroll 1 is no even number of steps; 2 is"),
         ("use smem, float4, alongK\nunroll 2", "alongK fetches 4 steps at once, and unroll 2 is no multiple of 4"),
         ("use smem, float4, alongK, transposeA", "4:19: error: alongK needs A's tile row-major"),
-        ("use smem, directB, prefetch", "4:11: error: directB fetches B from the tile that is being multiplied"),
         ("use smem, cpasync, spread", "4:20: error: spread needs stages"),
         ("use smem\nstages 9", "5:8: error: stages '9' is not supported; 1, 2, 3, 4, 5, 6, 7 and 8 are"),
     ],

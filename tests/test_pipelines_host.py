@@ -78,8 +78,10 @@ def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None
 
 # --- Texts with one thing wrong ---------------------------------------------------------------------------------------
 
-CALLS = ("cp_async_commit", r"cp_async_wait\d", "mbarrier_init", "mbarrier_fence", "mbarrier_expect", "mbarrier_wait")
-BROKEN = ("pipeline_groups_3_prefetch", "pipeline_groups_spread", "pipeline_tma_2_prefetch", "pipeline_tma_swizzle_128")
+CALLS = ("cp_async_commit", r"cp_async_wait\d", "mbarrier_init", "mbarrier_fence", "mbarrier_expect", "mbarrier_wait",
+         "mbarrier_release")  # fmt: skip
+BROKEN = ("pipeline_groups_3_prefetch", "pipeline_groups_spread", "pipeline_tma_2_prefetch", "pipeline_tma_swizzle_128",
+          "pipeline_tma_release")  # fmt: skip
 
 
 def mutants(text: str) -> dict[str, str]:

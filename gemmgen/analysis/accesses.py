@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, smaller, value_of
+from gemmgen.ir.facts import substitute
 from gemmgen.ir.nodes import (
     DTYPE_BYTES,
     Alloc,
@@ -37,6 +38,8 @@ from gemmgen.ir.nodes import (
     TensorMap,
     shape_of,
 )
+from gemmgen.ir.lane_values import LANE_VALUES
+from gemmgen.ir.lane_values import THREAD as LANE
 
 THREAD = "threadIdx.x"
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -121,7 +124,8 @@ def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]
     (M, N, K, lda, ldb, ldc, and beta where a condition reads it)."""
     axes = tuple(Axis(Var(name, 0, count - 1, uniform=True), count) for name, count in zip(GRID, grid, strict=True))
     names: dict[str, Expr] = {axis.index.name: axis.index for axis in axes}
-    names[THREAD] = Var(THREAD, 0, ir.threads - 1)
+    thread = names[THREAD] = Var(THREAD, 0, ir.threads - 1)
+    names |= {name: substitute(value.meaning, {LANE: thread}) for name, value in LANE_VALUES.items()}
     # A condition on a floating-point scalar only asks whether it is zero.
     names |= {name: Const(v if isinstance(v, int) else int(v != 0)) for name, v in scalars.items()}
     orders = {name: getattr(ir.spec, name).order for name in DIMS}

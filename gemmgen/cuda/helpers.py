@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from gemmgen.cuda.layout import Printed
 from gemmgen.cuda.terms import pinned_name
-from gemmgen.ir.nodes import Call, KernelIR, Load, Store, walk
+from gemmgen.ir.facts import variables
+from gemmgen.ir.nodes import Call, If, KernelIR, Load, Store, walk
+from gemmgen.ir.lane_values import LANE_VALUES
 
 
 def helpers(ir: KernelIR) -> Iterator[Printed]:
@@ -14,7 +16,7 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
     writable: set[int] = set()
     readable: set[int] = set()
     pinned: dict[str, Load] = {}
-    rows: dict[str, str] = {}
+    rows: dict[str, None] = {}
     for s in walk(ir.body):
         match s:
             case Load(pinned=True):
@@ -27,7 +29,9 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
             case Store(width=width):
                 writable.add(width)
             case Call(row=row):
-                rows |= {text: text for text in (*row.needs, row.helper)}
+                rows |= dict.fromkeys((*row.needs, row.helper))
+            case If(cond=cond):
+                rows |= dict.fromkeys(LANE_VALUES[v.name].helper for v in variables(cond) if v.name in LANE_VALUES)
             case _:
                 pass
     for width in sorted(writable - {1}, reverse=True):
@@ -36,7 +40,7 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
         yield from _text(pinned_load(name, pinned[name].src.array.space, pinned[name].width))
     if any(p.kind == "tensormap" for p in ir.params):
         yield from _text(TENSOR_MAP)
-    for helper in rows.values():
+    for helper in rows:
         yield from _text(helper.strip("\n"))
 
 

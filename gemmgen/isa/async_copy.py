@@ -96,10 +96,10 @@ __device__ __forceinline__ void cp_async_wait{pending}()
 
 MBARRIER_INIT = Instruction(
     "mbarrier_init",
-    """// A barrier in shared memory whose phase ends when one thread has arrived and the bytes it announced are there.
-__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier)
+    """// A barrier in shared memory whose phase ends when so many have arrived and the bytes they announced are there.
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int arrivals)
 {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(shared_address(barrier)) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 """,
     meaning=meaning.initialise,
@@ -132,6 +132,26 @@ __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int
 }
 """,
     meaning=meaning.expect,
+    effects=("arrive",),
+    arch=90,
+    needs=(_ADDRESS,),
+)
+
+MBARRIER_RELEASE = Instruction(
+    "mbarrier_release",
+    """// The lanes of a warp are done with what the barrier guards: one of them arrives for all.
+__device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
+{
+    __syncwarp();
+    asm volatile(
+        "{\\n"
+        ".reg .pred first;\\n"
+        "setp.eq.u32 first, %1, 0;\\n"
+        "@first mbarrier.arrive.shared.b64 _, [%0];\\n"
+        "}" :: "r"(shared_address(barrier)), "r"(threadIdx.x % 32) : "memory");
+}
+""",
+    meaning=meaning.release,
     effects=("arrive",),
     arch=90,
     needs=(_ADDRESS,),

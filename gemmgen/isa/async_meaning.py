@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 COPIES, TENSORS = 0, 1
 """The asynchronous engines of a block, as the clock numbers them: cp.async, and TMA."""
 WORD = 4
+WARP = 32
 BOX_ALIGN = 128
 """Bytes to which a box in shared memory must be aligned (PTX ISA, "cp.async.bulk.tensor")."""
 
@@ -107,7 +108,7 @@ class Arriving:
 
 
 class Barriers:
-    """The mbarriers of one shared array, [blocks, barriers]: each counts one arrival and bytes.
+    """The mbarriers of one shared array, [blocks, barriers]: each counts arrivals, as many as ``expected``, and bytes.
 
     ``phase`` is how many phases have ended. What arrivals released is ``coming`` until the phase ends, then ``shown``
     to those who wait.
@@ -119,6 +120,7 @@ class Barriers:
         shape = (lanes.batch.blocks, count)
         self.phase: Ints = np.zeros(shape, np.int64)
         self.pending: Ints = np.zeros(shape, np.int64)
+        self.expected: Ints = np.zeros(shape, np.int64)
         self.bytes: Ints = np.zeros(shape, np.int64)
         self.owner: Ints = np.full(shape, -1, np.int64)
         self.fenced: Bools = np.zeros(shape, np.bool_)
@@ -133,7 +135,7 @@ class Barriers:
         over = (self.pending == 0) & (self.bytes == 0) & (self.owner >= 0)
         if over.any():
             self.phase[over] += 1
-            self.pending[over] = 1
+            self.pending[over] = self.expected[over]
             self.shown[over] = np.maximum(self.shown[over], self.coming[over])
             self.coming[over] = 0
 
@@ -173,11 +175,11 @@ def _barriers(lanes: Lanes, at: MemoryArgument) -> Barriers:
     return found
 
 
-def initialise(lanes: Lanes, barrier: MemoryArgument) -> None:
-    """``(barrier)``: one arrival ends its phases."""
+def initialise(lanes: Lanes, barrier: MemoryArgument, arrivals: IndexArgument) -> None:
+    """``(barrier, arrivals)``: so many arrivals end its phases."""
     lane, number = barrier.enter()
     block, b = lanes.batch.block[lane], _barriers(lanes, barrier)
-    b.pending[block, number] = 1
+    b.pending[block, number] = b.expected[block, number] = arrivals()[lane]
     b.owner[block, number] = lanes.batch.thread[lane]
 
 
@@ -198,6 +200,20 @@ def expect(lanes: Lanes, barrier: MemoryArgument, nbytes: IndexArgument) -> None
     token = lanes.clock.release(lanes.active)
     np.subtract.at(b.pending, (block, number), 1)
     np.add.at(b.bytes, (block, number), nbytes()[lane])
+    b.coming[block, number] = np.maximum(b.coming[block, number], token[block])
+    b.turn()
+
+
+def release(lanes: Lanes, barrier: MemoryArgument) -> None:
+    """``(barrier)``: the lanes of each active warp meet, and one arrives for all."""
+    import numpy as np
+
+    lane, number = barrier.touch()
+    first = lanes.batch.thread[lane] % WARP == 0
+    block, number = lanes.batch.block[lane[first]], number[first]
+    lanes.clock.join_warps(lanes.active)
+    token, b = lanes.clock.release(lanes.active), _barriers(lanes, barrier)
+    np.subtract.at(b.pending, (block, number), 1)
     b.coming[block, number] = np.maximum(b.coming[block, number], token[block])
     b.turn()
 

@@ -50,7 +50,7 @@ def lower_program(p: TileProgram) -> KernelIR:
     body = walk.kernel(placement)
     bm, bn = s.constants["BM"].expr, s.constants["BN"].expr
     maps = () if walk.engine is None else walk.engine.maps
-    barriers = () if walk.engine is None else (walk.engine.full,)
+    barriers = () if walk.engine is None else walk.engine.barriers
     return KernelIR(
         name=p.spec.name,
         spec=p.spec,

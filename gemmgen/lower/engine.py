@@ -1,13 +1,23 @@
-"""Tiles brought by the TMA engine: one thread asks, an mbarrier a stage says when they are there."""
+"""Tiles brought by the TMA engine: one thread asks, an mbarrier a stage says when they are there, and with ``release``
+another when all warps are done with them."""
 
 from __future__ import annotations
 
 from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Array, Call, If, MapRef, Ref, Stmt, TensorMap
-from gemmgen.isa.async_copy import MBARRIER_EXPECT, MBARRIER_FENCE, MBARRIER_INIT, MBARRIER_WAIT, TMA_LOAD
+from gemmgen.isa.async_copy import (
+    MBARRIER_EXPECT,
+    MBARRIER_FENCE,
+    MBARRIER_INIT,
+    MBARRIER_RELEASE,
+    MBARRIER_WAIT,
+    TMA_LOAD,
+)
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import Scope
+
+WARP = 32
 
 
 class Engine:
@@ -18,7 +28,10 @@ class Engine:
         self.shared = shared
         self.depth = s.p.pipeline.depth
         stages = s.constants.get("STAGES")
-        self.full = Array("barriers", "shared", "u64", (stages.expr if stages else Const(self.depth),), align=8)
+        self.stages = stages.expr if stages else Const(self.depth)
+        self.ready = Array("tileReady", "shared", "u64", (self.stages,), align=8)
+        self.free = Array("tileFree", "shared", "u64", (self.stages,), align=8)
+        self.barriers = (self.ready, self.free) if s.p.pipeline.release else (self.ready,)
         self.maps = tuple(self._map(c.operand, c.buffer) for c in s.p.copies)
 
     def _map(self, operand: str, buffer: str) -> TensorMap:
@@ -31,18 +44,20 @@ class Engine:
 
     def set_up(self) -> list[Stmt]:
         """Initialise the barriers before anyone waits for them."""
-        each = nest([("s", self._stages(), 1)], lambda s: [Call(MBARRIER_INIT, (Ref(self.full, (s,)),))], unroll=None)
+
+        def one(s: Expr) -> list[Stmt]:
+            threads = self.s.constants["THREADS"].expr
+            arrivals = [Const(1), (threads + (WARP - 1)) // WARP if self.s.threads % WARP else threads // WARP]
+            return [Call(MBARRIER_INIT, (Ref(b, (s,)), n)) for b, n in zip(self.barriers, arrivals, strict=False)]
+
+        each = nest([("s", self.stages, 1)], one, unroll=None)
         first = If(self.s.tid.eq(0), (*each, Call(MBARRIER_FENCE, ())))
         return [first, self.s.sync("barriers: set up above, waited for below")]
-
-    def _stages(self) -> Expr:
-        assert self.full.shape is not None
-        return self.full.shape[0]
 
     def bring(self, k0: Expr, stage: Expr | None, at: Place) -> list[Stmt]:
         """Announce the bytes of a stage's tiles, and have them copied."""
         p = self.s.p
-        barrier = Ref(self.full, (stage or Const(0),))
+        barrier = Ref(self.ready, (stage or Const(0),))
         total = sum(4 * p.extent(p.contiguous(c.operand)) * p.extent(p.strided(c.operand)) for c in p.copies)
         both = len(p.copies) > 1
         text = "4 * (BM * BK + BK * BN)" if both else "4 * BM * BK"
@@ -59,4 +74,12 @@ class Engine:
 
     def wait(self, stage: Expr | None, parity: Expr) -> list[Stmt]:
         """Until the stage's tiles are there."""
-        return [Call(MBARRIER_WAIT, (Ref(self.full, (stage or Const(0),)), parity))]
+        return [Call(MBARRIER_WAIT, (Ref(self.ready, (stage or Const(0),)), parity))]
+
+    def release(self, stage: Expr | None) -> list[Stmt]:
+        """Each warp is done with the stage's tiles."""
+        return [Call(MBARRIER_RELEASE, (Ref(self.free, (stage or Const(0),)),), origin="use release")]
+
+    def wait_free(self, stage: Expr | None, parity: Expr) -> list[Stmt]:
+        """Until all warps are done with the stage's tiles."""
+        return [Call(MBARRIER_WAIT, (Ref(self.free, (stage or Const(0),)), parity), origin="use release")]

@@ -33,11 +33,20 @@ class Source:
     k0: Expr | None = None
 
 
+@dataclass(frozen=True)
+class Renewal:
+    """Rows of A at the steps from ``start`` on are loaded where ``due``."""
+
+    source: Source
+    start: Expr
+    due: Expr
+
+
 class Fragments:
     """The registers of the product and the statements that fill and use them.
 
-    With prefetch there are two sets of each, used in turn: that of step k has the parity of k. Along k, A has one set
-    of several steps, of which each row is replaced after its last use.
+    With prefetch there are two sets of each, used in turn: that of step k has the parity of k; the first step multiplies
+    zeros. Along k, A has one set of several steps, of which each row is replaced after its last use.
     """
 
     def __init__(self, s: Scope, at: Place) -> None:
@@ -64,12 +73,14 @@ class Fragments:
     def declare(self) -> list[Stmt]:
         """The fragments, where they are arrays; scalar ones are declared where they are loaded."""
         steps = f"{self.run} steps" if value_of(self.run) != 1 else "one k"
-        twice = ", and of the next" if value_of(self.sets) != 1 else ""
+        behind = value_of(self.sets) != 1
+        twice = ", and of the one before" if behind else ""
+        first = 0.0 if behind else None  # what the first step multiplies, having nothing before it
         out: list[Stmt] = []
         if self.a.shape:
-            out.append(Alloc(self.a, None, f"its rows of A at {steps}{'' if value_of(self.run) != 1 else twice}"))
+            out.append(Alloc(self.a, first, f"its rows of A at {steps}{'' if value_of(self.run) != 1 else twice}"))
         if self.b.shape:
-            out.append(Alloc(self.b, None, f"its columns of B at one k{twice}"))
+            out.append(Alloc(self.b, first, f"its columns of B at one k{twice}"))
         return out
 
     # --- Fetching --------------------------------------------------------------------------------------------------
@@ -163,9 +174,8 @@ class Fragments:
 
     # --- Multiplying -----------------------------------------------------------------------------------------------
 
-    def multiply(self, k: Expr, parity: Expr, renew: tuple[Source, Expr] | None = None) -> list[Stmt]:
-        """The outer product at step ``k``. ``renew``: where each row of A is loaded from anew after its last use, and
-        from which step on."""
+    def multiply(self, k: Expr, parity: Expr, renew: Renewal | None = None) -> list[Stmt]:
+        """The outer product at step ``k``. ``renew``: how each row of A is loaded anew after its last use."""
         product = self.s.p.product
 
         def line(piece: Expr, i: Expr) -> list[Stmt]:
@@ -174,7 +184,7 @@ class Fragments:
             def fma(n: Expr) -> list[Stmt]:
                 column: list[Stmt] = []
                 if product.snake:
-                    n = self._snake(column, m, n, parity)
+                    n = self._snake(column, m, n, k)
                 return [
                     *column,
                     Fma(
@@ -187,21 +197,36 @@ class Fragments:
 
             out = nest([("n", self.cols, 1)], fma)
             if renew is not None:
-                source, start = renew
-                out += _when((k % self.run).eq((value_of(self.run) or 1) - 1), self.row(source, piece, i, start))
+                out += _when(renew.due, self.row(renew.source, piece, i, renew.start))
             return out
 
         return nest([("p", self.at.m_iter, 1), ("m", self.at.tm, 1)], line)
 
-    def _snake(self, out: list[Stmt], m: Expr, n: Expr, parity: Expr) -> Expr:
-        """Forwards in one row and backwards in the next, so that each starts with the column the last one ended with;
-        likewise from step to step."""
+    def multiply_last(self) -> list[Stmt]:
+        """The outer product that is left after the last step, where products are a step behind."""
+        return self.multiply(self.run - 1, self.sets - 1)
+
+    def _snake(self, out: list[Stmt], m: Expr, n: Expr, k: Expr) -> Expr:
+        """Forwards in one row and backwards in the next, so that each starts with the column the last one ended with.
+
+        There, where A's register changes, that of B is still at hand from the product before, and A's and the
+        accumulator's are read: best from different banks, which are the even and the odd registers. An accumulator is
+        in the other bank than its column's register of B. So a row should begin and end with columns of the parity of
+        A's register: with rows of A side by side that is the row's, as it is; along k it is that of k, for which the
+        columns are taken in pairs turned round, in one half of the row or in the other.
+        """
         count = value_of(self.cols) or 1
         if count == 1:
             return n
         var = Var("column", 0, count - 1, uniform=True)
-        forwards = ((m + parity) % 2).eq(0)
-        out.append(Let(var, select(forwards, n, self.cols - 1 - n)))
+        at = select((m % 2).eq(0), n, self.cols - 1 - n)
+        if value_of(self.run) == 1 or count % 4:
+            out.append(Let(var, at))
+            return var
+        place, turned = Var("snakeAt", 0, count - 1, uniform=True), Var("turned", 0, 1, uniform=True)
+        out.append(Let(place, at))
+        out.append(Let(turned, (place // (self.cols // 2) + k) % 2, "so that a row begins and ends in A's bank"))
+        out.append(Let(var, place ^ turned))
         return var
 
 

@@ -8,6 +8,7 @@ from typing import assert_never
 from gemmgen.ir.expr import Const, Expr, Var, both, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, For, If, LetPointer, Pointer, Section, Stmt
 from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, cp_async_wait
+from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
 from gemmgen.lower.copy import tile_copy
 from gemmgen.lower.engine import Engine
 from gemmgen.lower.epilogue import epilogue
@@ -28,7 +29,9 @@ from gemmgen.tile.statements import (
     Fragment,
     Inner,
     Landed,
+    Last,
     Multiply,
+    Release,
     Steps,
     TileStmt,
 )
@@ -58,7 +61,6 @@ class Walk:
         self.t: Expr = Const(0)
         self.k0: Expr = Const(0)
         self.stage: dict[int, Expr] = {}
-        self.following: Expr = Const(0)
 
     def kernel(self, placement: list[Stmt]) -> tuple[Stmt, ...]:
         """The whole body, in numbered parts."""
@@ -93,15 +95,19 @@ class Walk:
                 return [Call(cp_async_wait(pending), (), origin="use cpasync")]
             case Arrived(ahead):
                 return self.arrived(ahead)
+            case Release(ahead):
+                assert self.engine is not None
+                return self.engine.release(self.stage_of(ahead, []))
             case Ahead(count, body):
                 return self._ahead(count, body)
             case Barrier(hazard):
                 return [self.s.sync(hazard)]
-            case Fragment(operand, buffer, ahead):
-                # Outside the steps, a fragment is the first of its tile.
-                return self._some(self.f.fetch(operand, self.source(operand, buffer, ahead), Const(0), Const(0)))
+            case Last(body):
+                return [If(self.is_last, tuple(self.all(body)), why="the product that is left")]
             case Multiply():
-                return self.f.multiply(Const(0), Const(0))
+                return self.f.multiply_last()
+            case Fragment():
+                raise AssertionError("fragments are fetched in steps")
             case Finish():
                 return epilogue(self.s, self.at, self.f, bool(self.s.p.output.guard) and not self.skips)
             case _:
@@ -181,11 +187,12 @@ class Walk:
             self.stage[key] = let(out, name, (self.t + self.far(key)) % self.stages, why)
         return self.stage[key]
 
-    def source(self, operand: str, buffer: str | None, ahead: int = 0) -> Source:
+    def source(self, operand: str, buffer: str | None) -> Source:
+        """Where the fragments of the turn's own tile come from."""
         if buffer is None:
-            start = self.starts(ahead, [])
+            start = self.starts(0, [])
             return Source(self.tile(operand, start), None, start)
-        return Source(self.shared[buffer], self.stage_of(ahead, []))
+        return Source(self.shared[buffer], self.stage_of(0, []))
 
     def tile(self, operand: str, k0: Expr) -> Pointer:
         """Where the tile of an operand that starts at ``k0`` begins."""
@@ -212,17 +219,28 @@ class Walk:
             return None
         return (self.t + self.far(ahead)).lt(self.tiles)
 
+    @property
+    def is_last(self) -> Expr:
+        """The condition that a turn of the loop is the last."""
+        if self.counts_tiles:
+            return (self.t + 1).eq(self.tiles)
+        end = self.k0 + self.s.extent("k")
+        return (self.s.depth - 1).lt(end) if "k" in self.s.p.variant.guard else end.eq(self.s.depth)
+
     def bring(self, b: Bring) -> list[Stmt]:
         out: list[Stmt] = []
         stage = self.stage_of(b.ahead, out)
         if self.engine is not None:
             k0: list[Stmt] = []
             start = self.starts(b.ahead, k0)
-            body = [*k0, *self.engine.bring(start, stage, self.at)]
-            first = self.s.tid.eq(0)
+            body: list[Stmt] = [*k0, *self.engine.bring(start, stage, self.at)]
             some = self.exists(b.ahead)
-            condition = first if some is None else both(first, some)
-            return [*out, If(condition, tuple(body), why="one thread sets the engine to work")]
+            first: Expr = self.s.tid.eq(0)
+            why = "one thread sets the engine to work"
+            if free := self._free(b.ahead, stage):
+                body = [*free, If(ELECT_ONE.var, tuple(body))]
+                first, why = WARP_INDEX.var.eq(0), "the first warp has the stage filled again, once all have released it"
+            return [*out, If(first if some is None else both(first, some), tuple(body), why=why)]
         if b.part == "put":
             moved = [x for c in self.copies.values() for x in c.put(stage)]
         else:
@@ -247,9 +265,11 @@ class Walk:
         stage = self.stage_of(ahead, out)
         return out + self._if(self.exists(ahead), self.engine.wait(stage, (self.t + ahead) // self.stages % 2))
 
-    def _some(self, body: list[Stmt]) -> list[Stmt]:
-        """What is fetched before the loop is there only if the loop runs at all."""
-        return self._if(self.exists(0), body)
+    def _free(self, ahead: int, stage: Expr | None) -> list[Stmt]:
+        """In the loop, a tile may be overwritten once all warps have released it."""
+        if self.engine is None or not self.s.p.pipeline.release or ahead < self.depth:
+            return []
+        return self.engine.wait_free(stage, self.t // self.stages % 2)
 
     @staticmethod
     def _if(condition: Expr | None, body: list[Stmt]) -> list[Stmt]:
@@ -274,14 +294,14 @@ def _joined(body: Iterable[Stmt]) -> Iterator[Stmt]:
 
 def _looks_ahead(s: TileStmt) -> bool:
     match s:
-        case Bring(_, ahead) | Arrived(ahead) | Fragment(_, _, ahead) if ahead:
+        case Bring(_, ahead) if ahead:
             return True
         case Ahead() | Arrived():
             return True
         case Steps(body):
             return any(_looks_ahead(x) for x in body)
-        case Inner(_, _, brings, boundary):
-            return any(_looks_ahead(x) for x in (*brings, *boundary))
+        case Inner(_, _, brings):
+            return any(_looks_ahead(x) for x in brings)
         case _:
             return False
 

@@ -29,6 +29,7 @@ from gemmgen.ir.nodes import (
     Sync,
     children,
 )  # fmt: skip
+from gemmgen.ir.lane_values import LANE_VALUES
 from gemmgen.sim.access import Plain, compute, declared_form, load, store
 from gemmgen.sim.calls import Step, Wait, blocks, call
 from gemmgen.sim.fma import Loop, fma
@@ -71,6 +72,7 @@ class Translator:
         """The whole kernel."""
         m = self.m
         scope = {name: builtin(name) for name in m.batch.builtin}
+        scope |= {name: form_of(value.meaning, scope) for name, value in LANE_VALUES.items()}
         scope |= {name: Form(value) for name, value in m.scalars.items()}
         scope["blockDim.x"] = Form(m.ir.threads)
         return self.block(m.ir.body, scope, in_roles=False)

@@ -65,9 +65,6 @@ def _steps(s: Subject) -> Iterator[Problem]:
     if spec.has("alongK") and spec.has("transposeA"):
         message = "alongK needs A's tile row-major, and transposeA stores it transposed"
         yield Problem(message, "leave one of the two out", s.span("use alongK"))
-    if spec.has("directB") and spec.has("prefetch"):
-        message = "directB fetches B from the tile that is being multiplied, and prefetch wants the next tile's too"
-        yield Problem(message, "leave one of the two out", s.span("use directB"))
     if spec.has("spread") and spec.stages < 2:
         message = f"spread needs stages, so that copies land while others are multiplied, and stages is {spec.stages}"
         yield Problem(message, "write 'stages 2' or more", s.span("stages", "use spread"))

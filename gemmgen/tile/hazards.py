@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from gemmgen.tile.statements import Arrived, Barrier, Bring, Fragment, Inner, Landed, TileStmt
+from gemmgen.tile.statements import Arrived, Barrier, Bring, Fragment, Inner, Landed, Release, TileStmt
 
 Tile = tuple[str, int]
 """A buffer, and which of its stages: the number of a tile relative to the turn, modulo the depth."""
@@ -35,7 +35,7 @@ def with_barriers(
 
     The body's barriers are those of a turn in the middle of the loop, whose pending accesses are its predecessor's.
     """
-    named = frozenset(name for s in (*prologue, *_flat(body)) for name, _ in reads(s))
+    named = frozenset(name for s in (*prologue, *body) for name, _ in reads(s))
     steady = _Pending(named)
     placed = _place(body, steady, depth)
     for _ in range(depth + 1):
@@ -54,7 +54,7 @@ def with_barriers(
 
 def _first_hazard(placed: tuple[TileStmt, ...], pending: _Pending, depth: int) -> str:
     """A hazard between the prologue and the first turn, up to the turn's first barrier."""
-    for s in _flat(placed):
+    for s in placed:
         if isinstance(s, Barrier):
             return ""
         found = _hazard(s, pending, depth)
@@ -63,26 +63,11 @@ def _first_hazard(placed: tuple[TileStmt, ...], pending: _Pending, depth: int) -
     return ""
 
 
-def _flat(body: Iterable[TileStmt]) -> Iterable[TileStmt]:
-    """The statements of a turn in the order of their accesses: a boundary after the steps before it."""
-    for s in body:
-        if isinstance(s, Inner):
-            yield replace(s, boundary=())
-            yield from s.boundary
-        else:
-            yield s
-
-
 def _place(body: tuple[TileStmt, ...], pending: _Pending, depth: int) -> tuple[TileStmt, ...]:
     """The statements with a barrier before each that has a hazard with what is pending."""
     out: list[TileStmt] = []
     for s in body:
-        if isinstance(s, Inner):
-            (*lead, steps) = _one(replace(s, boundary=()), pending, depth)
-            assert isinstance(steps, Inner)
-            out += [*lead, replace(steps, boundary=_place(s.boundary, pending, depth))]
-        else:
-            out += _one(s, pending, depth)
+        out += _one(s, pending, depth)
     return tuple(out)
 
 
@@ -92,6 +77,8 @@ def _one(s: TileStmt, pending: _Pending, depth: int) -> list[TileStmt]:
         pending.met()
     pending.written |= {(name, ahead % depth) for name, ahead in lands(s)}
     pending.read |= {(name, ahead % depth) for name, ahead in reads(s)}
+    if isinstance(s, Release):  # who overwrites the tile waits for every warp by itself
+        pending.read = {(name, ahead) for name, ahead in pending.read if ahead != s.ahead % depth}
     return [Barrier(hazard), s] if hazard else [s]
 
 
@@ -115,8 +102,8 @@ def _names(tiles: Iterable[Tile]) -> str:
 def reads(s: TileStmt) -> frozenset[Tile]:
     """Tiles in shared memory that a statement reads."""
     match s:
-        case Fragment(_, str(name), ahead):
-            return frozenset({(name, ahead)})
+        case Fragment(_, str(name)):
+            return frozenset({(name, 0)})
         case Inner(body):
             return frozenset().union(*(reads(x) for x in body))
         case _:

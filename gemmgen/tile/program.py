@@ -128,11 +128,13 @@ class Output:
 @dataclass(frozen=True)
 class Pipeline:
     """How many tiles of K are in flight. ``prefetch``: the fragments of step k + 1 are fetched before the products of
-    step k. ``spread``: a tile's copies are started a few at a time in the steps of another."""
+    step k. ``spread``: a tile's copies are started a few at a time in the steps of another. ``release``: each warp by
+    itself says when a tile may be overwritten, and none waits for the others."""
 
     depth: int = 1
     prefetch: bool = False
     spread: bool = False
+    release: bool = False
 
 
 @dataclass(frozen=True)

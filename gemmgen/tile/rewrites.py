@@ -139,6 +139,11 @@ def spread(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, pipeline=replace(p.pipeline, spread=p.how == "cpasync"))
 
 
+def release(p: TileProgram, spec: Spec) -> TileProgram:
+    """Warps release tiles one by one, where the TMA engine is what overwrites them."""
+    return replace(p, pipeline=replace(p.pipeline, release=p.how == "tma"))
+
+
 def snake(p: TileProgram, spec: Spec) -> TileProgram:
     """Every other row of the outer product is walked backwards."""
     return replace(p, product=replace(p.product, snake=True))
@@ -222,6 +227,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("stages", stages),
     ("prefetch", prefetch),
     ("spread", spread),
+    ("release", release),
     ("snake", snake),
     ("separators", separators),
     ("unroll", unroll),

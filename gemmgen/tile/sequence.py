@@ -19,7 +19,9 @@ from gemmgen.tile.statements import (
     Fragment,
     Inner,
     Landed,
+    Last,
     Multiply,
+    Release,
     Steps,
     TileStmt,
 )
@@ -35,27 +37,23 @@ def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
     return (Clear(), *before, Steps(turn), Finish())
 
 
-def _fragments(p: TileProgram, ahead: int = 0) -> tuple[Fragment, ...]:
+def _fragments(p: TileProgram) -> tuple[Fragment, ...]:
     found: list[Fragment] = []
     for operand in ("A", "B"):
         buffer = p.buffer(operand)
-        found.append(Fragment("A" if operand == "A" else "B", buffer.name if buffer else None, ahead))
+        found.append(Fragment("A" if operand == "A" else "B", buffer.name if buffer else None))
     return tuple(found)
 
 
 def _pipeline(p: TileProgram) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
     """What comes before the loop over tiles of K, and the loop's body for tile t, without barriers."""
-    prefetch = p.pipeline.prefetch
-    first = _fragments(p) if prefetch else ()
     early, inside, late, before = _arrivals(p)
-    body: tuple[TileStmt, ...]
-    if prefetch:
-        # The last step's products run while the next tile's first fragments are on their way.
-        inner = Inner((*_fragments(p), Multiply()), brings=inside, boundary=(*late, *_fragments(p, ahead=1)))
-        body = (*early, inner)
-    else:
-        body = (*early, Inner((*_fragments(p), Multiply()), brings=inside), *late)
-    return (*before, *first), body
+    behind = p.pipeline.prefetch
+    steps = Inner((*_fragments(p), Multiply(behind)), brings=inside)
+    # Products a step behind their fragments: the first step multiplies zeros, and one product is left at the end. It
+    # stands inside the loop: behind it, the assembler has fragments change registers once a turn to suit it.
+    left = (Last((Multiply(behind),)),) if behind else ()
+    return before, (*early, steps, *left, *late)
 
 
 Four = tuple[tuple[TileStmt, ...], tuple[Bring, ...], tuple[TileStmt, ...], tuple[TileStmt, ...]]
@@ -63,36 +61,25 @@ Four = tuple[tuple[TileStmt, ...], tuple[Bring, ...], tuple[TileStmt, ...], tupl
 
 def _arrivals(p: TileProgram) -> Four:
     """How tiles come: statements at the start of a turn, inside its products, at its end; and before the loop."""
-    depth, prefetch, how = p.pipeline.depth, p.pipeline.prefetch, p.how
-    copies = p.copies
-    if how == "plain":
+    depth, copies = p.pipeline.depth, p.copies
+    if p.how == "plain":
         if depth == 1:
-            return ((), (), (Bring(copies, 1),), (Bring(copies, 0),)) if prefetch else ((Bring(copies, 0),), (), (), ())
+            return (Bring(copies, 0),), (), (), ()
         fetch, put = Bring(copies, 1, "fetch"), Bring(copies, 1, "put")
         return (fetch,), (), (put,), (Bring(copies, 0),)
-    if how == "tma":
-        refill = Bring(copies, depth)
-        before = (Ahead(depth, (Bring(copies, 0),)), *((Arrived(0),) if prefetch else ()))
-        return ((), (), (refill, Arrived(1)), before) if prefetch else ((Arrived(0),), (), (refill,), before)
+    if p.how == "tma":
+        done = (Release(0),) if p.pipeline.release else ()
+        return (Arrived(0),), (), (*done, Bring(copies, depth)), (Ahead(depth, (Bring(copies, 0),)),)
     return _groups(p)
 
 
 def _groups(p: TileProgram) -> Four:
     """cp.async: copies in groups, of which the oldest is waited for."""
-    depth, prefetch, copies = p.pipeline.depth, p.pipeline.prefetch, p.copies
-    # A tile can be overwritten once all its fragments are fetched: with prefetch a step before the turn ends.
-    at_once = prefetch and not p.pipeline.spread
-    ahead = depth if at_once else depth - 1
-    filled = (Ahead(ahead, (Bring(copies, 0), Commit())),) if ahead else ()
-    bring = Bring(copies, ahead)
+    depth, copies = p.pipeline.depth, p.copies
+    bring = Bring(copies, depth - 1)
+    filled = (Ahead(depth - 1, (Bring(copies, 0), Commit())),) if depth > 1 else ()
     if p.pipeline.spread:
-        if prefetch:
-            return (), (bring,), (Commit(), Landed(1, depth - 2)), (*filled, Landed(0, depth - 2))
         return (Landed(0, depth - 2),), (bring,), (Commit(),), filled
-    if prefetch and depth == 1:
-        return (), (), (bring, Commit(), Landed(1, 0)), (*filled, Landed(0, 0))
-    if prefetch:
-        return (), (), (Landed(1, depth - 2), bring, Commit()), (*filled, Landed(0, depth - 1))
     if depth == 1:
         return (bring, Commit(), Landed(0, 0)), (), (), ()
     return (Landed(0, depth - 2), bring, Commit()), (), (), filled

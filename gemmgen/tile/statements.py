@@ -48,6 +48,13 @@ class Arrived:
 
 
 @dataclass(frozen=True)
+class Release:
+    """Each warp says that it has read what it wants of the tile ``ahead``; who overwrites it waits for all of them."""
+
+    ahead: int
+
+
+@dataclass(frozen=True)
 class Barrier:
     """All threads of the block meet. ``hazard`` is what would go wrong without it."""
 
@@ -56,19 +63,18 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Fragment:
-    """A thread fetches its part of one operand at one k into registers, from a buffer or from global memory.
-
-    ``ahead`` 1 is the first k of the next tile.
-    """
+    """A thread fetches its part of one operand at one k into registers, from a buffer or from global memory."""
 
     operand: Literal["A", "B"]
     buffer: str | None
-    ahead: int = 0
 
 
 @dataclass(frozen=True)
 class Multiply:
-    """acc += a x b, the outer product of a thread's fragments."""
+    """acc += a x b, the outer product of a thread's fragments: those of this step, or with ``behind`` those of the step
+    before."""
+
+    behind: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,17 +93,22 @@ class Steps:
 
 
 @dataclass(frozen=True)
+class Last:
+    """In the last turn of the loop over tiles alone."""
+
+    body: tuple[TileStmt, ...]
+
+
+@dataclass(frozen=True)
 class Inner:
     """for k in 0..BK inside a tile, or in 0..K where nothing is staged (``whole``).
 
-    ``brings`` are spread over the steps. With a ``boundary``, fragments are fetched a step ahead, and it stands before
-    the products of the last step, where it fetches the first fragments of the next tile.
+    ``brings`` are spread over the steps.
     """
 
     body: tuple[TileStmt, ...]
     whole: bool = False
     brings: tuple[Bring, ...] = ()
-    boundary: tuple[TileStmt, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,5 +117,5 @@ class Finish:
 
 
 TileStmt: TypeAlias = (
-    Clear | Bring | Commit | Landed | Arrived | Barrier | Fragment | Multiply | Ahead | Steps | Inner | Finish
+    Clear | Bring | Commit | Landed | Arrived | Release | Barrier | Fragment | Multiply | Ahead | Steps | Last | Inner | Finish
 )

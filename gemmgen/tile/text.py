@@ -18,7 +18,9 @@ from gemmgen.tile.statements import (
     Fragment,
     Inner,
     Landed,
+    Last,
     Multiply,
+    Release,
     Steps,
     TileStmt,
 )
@@ -72,6 +74,12 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield f"wait for tile {_tile(ahead)}: all groups but {pending}"
         case Arrived(ahead):
             yield f"wait for tile {_tile(ahead)}"
+        case Release(ahead):
+            yield f"each warp releases tile {_tile(ahead)}"
+        case Last(body):
+            yield "after the last tile:"
+            for x in body:
+                yield from (f"  {line}" for line in _stmt(p, x))
         case Ahead(count, body):
             yield f"for the first {count} tiles:" if count > 1 else "the first tile:"
             for x in body:
@@ -80,8 +88,8 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield f"{'barrier':<24}# {hazard}"
         case Fragment():
             yield _fragment(p, s)
-        case Multiply():
-            yield "acc += a x b"
+        case Multiply(behind):
+            yield "acc += a x b of the step before" if behind else "acc += a x b"
         case Finish():
             edges = ", ".join(sorted(p.output.guard))
             note = f", inside {edges} only" if edges else ""
@@ -100,15 +108,10 @@ def _tile(ahead: int) -> str:
 
 
 def _inner(p: TileProgram, s: Inner) -> Iterator[str]:
-    early = " fetching a step ahead" if s.boundary else ""
-    yield f"for k in 0..{'K' if s.whole else 'BK'}{early}:"
+    yield f"for k in 0..{'K' if s.whole else 'BK'}:"
     for x in (*s.brings, *s.body):
         spread = " spread over the steps" if isinstance(x, Bring) else ""
         yield from (f"  {line}{spread}" for line in _stmt(p, x))
-    if s.boundary:
-        yield "  before the last step:"
-        for x in s.boundary:
-            yield from (f"    {line}" for line in _stmt(p, x))
 
 
 def _copy(p: TileProgram, c: Copy, ahead: int, part: str) -> str:
@@ -134,6 +137,5 @@ def _fragment(p: TileProgram, s: Fragment) -> str:
     source = s.buffer or s.operand
     buffer = p.buffer(s.operand)
     k_first = s.operand == "B" if buffer is None else buffer.layout.dims[0] == "k"
-    when = " of the next tile" if s.ahead else ""
-    index = f"k, {part} of this thread{when}" if k_first else f"{part} of this thread, k"
+    index = f"k, {part} of this thread" if k_first else f"{part} of this thread, k"
     return f"{s.operand.lower()} = {source}[{index}]   {4 * width} bytes"

@@ -23,6 +23,8 @@ struct Barrier {
     unsigned phase;
     bool fenced;
     std::deque<Box> arriving;
+    int arrivals;
+    std::map<int, int> released;  // lanes of a warp that are done
 };
 
 static std::map<const void*, Barrier> barriers;
@@ -39,7 +41,7 @@ inline void end_phase(Barrier& barrier)
 {
     if (barrier.pending || barrier.bytes) return;
     ++barrier.phase;
-    barrier.pending = 1;
+    barrier.pending = barrier.arrivals;
 }
 
 // One box, with its rows' pieces of 16 bytes permuted by the bits of their address as the hardware does it.
@@ -70,7 +72,14 @@ inline bool deliver(Barrier& barrier)
 
 }  // namespace host
 
-inline void mbarrier_init(unsigned long long* at) { host::barriers[at] = {1, 0, 0, false, {}}; }
+inline void mbarrier_init(unsigned long long* at, int arrivals)
+{
+    host::barriers[at] = {arrivals, 0, 0, false, {}, arrivals, {}};
+}
+
+inline int __shfl_sync(unsigned int, int value, int) { return value; }  // of a value that the lanes agree on
+
+inline bool elect_one() { return threadIdx.x % 32 == 0; }
 
 inline void mbarrier_fence()
 {
@@ -82,6 +91,16 @@ inline void mbarrier_expect(unsigned long long* at, int bytes, int line = __buil
     host::Barrier& barrier = host::barrier_at(at, line);
     barrier.pending -= 1;
     barrier.bytes += bytes;
+    host::end_phase(barrier);
+    ++host::progress;
+}
+
+// The warp arrives with the last of its lanes.
+inline void mbarrier_release(unsigned long long* at, int line = __builtin_LINE())
+{
+    host::Barrier& barrier = host::barrier_at(at, line);
+    if (++barrier.released[threadIdx.x / 32] % 32) return;
+    barrier.pending -= 1;
     host::end_phase(barrier);
     ++host::progress;
 }
