@@ -84,7 +84,9 @@ def _expressions(s: Stmt) -> Iterator[Expr]:
             yield cond
         case Pinned(tag=tag):
             yield tag
-        case Load(guard=guard) | Store(guard=guard) if guard is not None:
+        case Load(guard=guard, rank=rank):
+            yield from (e for e in (guard, rank) if e is not None)
+        case Store(guard=guard) if guard is not None:
             yield guard
         case Call(args=args):
             yield from (a for a in args if isinstance(a, Expr))

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from gemmgen.cuda.layout import Printed
 from gemmgen.cuda.terms import pinned_name
-from gemmgen.ir.nodes import Call, KernelIR, Load, Store, walk
+from gemmgen.ir.nodes import Call, KernelIR, Load, Store, Sync, walk
+from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load
+from gemmgen.isa.table import Instruction
 
 
 def helpers(ir: KernelIR) -> Iterator[Printed]:
@@ -20,6 +22,11 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
             case Load(pinned=True):
                 pinned[pinned_name(s)] = s
                 writable.add(s.width)
+            case Load(width=width, rank=rank) if rank is not None:
+                writable.add(width)
+                rows |= _texts(cluster_load(width))
+            case Sync(scope="cluster"):
+                rows |= _texts(CLUSTER_SYNC)
             case Load(width=width, src=src):
                 writable.add(width)
                 if src.array.const:
@@ -27,7 +34,7 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
             case Store(width=width):
                 writable.add(width)
             case Call(row=row):
-                rows |= {text: text for text in (*row.needs, row.helper)}
+                rows |= _texts(row)
             case _:
                 pass
     for width in sorted(writable - {1}, reverse=True):
@@ -38,6 +45,10 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
         yield from _text(TENSOR_MAP)
     for helper in rows.values():
         yield from _text(helper.strip("\n"))
+
+
+def _texts(row: Instruction) -> dict[str, str]:
+    return {text: text for text in (*row.needs, row.helper)}
 
 
 def _text(text: str) -> Iterator[Printed]:

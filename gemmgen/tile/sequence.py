@@ -17,9 +17,11 @@ from gemmgen.tile.statements import (
     Commit,
     Finish,
     Fragment,
+    Gather,
     Inner,
     Landed,
     Multiply,
+    Publish,
     Steps,
     TileStmt,
 )
@@ -31,8 +33,16 @@ def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
         inner = Inner((*_fragments(p), Multiply()), whole=True)
         return (Clear(), inner, Finish())
     prologue, body = _pipeline(p)
-    before, turn = with_barriers(prologue, body, p.pipeline.depth)
-    return (Clear(), *before, Steps(turn), Finish())
+    tail = _tail(p)
+    before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth)
+    return (Clear(), *before, Steps(turn), *after)
+
+
+def _tail(p: TileProgram) -> tuple[TileStmt, ...]:
+    """What comes after the loop over tiles of K."""
+    if not p.cluster_sums:
+        return (Finish(),)
+    return (Publish(tuple(b.name for b in p.buffers), p.pipeline.depth), Gather(), Finish(gathered=True))
 
 
 def _fragments(p: TileProgram, ahead: int = 0) -> tuple[Fragment, ...]:
