@@ -71,7 +71,9 @@ def test_the_order_of_sums_is_that_of_k_however_tiles_are_brought(name: str) -> 
     assert np.array_equal(found[0], in_order(a, b, spec.has("separators"), 4 * bk))
 
 
-ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(lambda way: specs(way=way, orders=("row", "col")))
+ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
+    lambda way: specs(way=way, orders=("row", "col"), cluster=True)
+)
 
 
 @settings(max_examples=200, deadline=None)
