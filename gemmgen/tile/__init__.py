@@ -38,7 +38,8 @@ def check_resources(spec: Spec) -> list[Problem]:
 
 def _too_many_sums(spec: Spec, need: int) -> Problem:
     """A cluster's block leaves all its sums in its shared memory."""
-    (bm, bn, _), most = spec.block, SHARED_LIMIT // 4
+    (bm, bn, _), tn, most = spec.block, spec.thread[1], SHARED_LIMIT // 4
     message = f"clusterReduce leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
-    hint = f"{bm}x{most // bm} would fit" if most >= bm else f"a block tile of {most} elements would fit"
+    columns = most // bm // tn * tn
+    hint = f"{bm}x{columns} would fit" if columns else f"a block tile of {most} elements would fit"
     return Problem(message, hint, spec.spans.get("use clusterReduce", spec.spans.get("tile block")))
