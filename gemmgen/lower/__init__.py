@@ -74,8 +74,11 @@ def lower_program(p: TileProgram) -> KernelIR:
 
 def _notes(p: TileProgram) -> tuple[str, ...]:
     """How the kernel is launched, where that is not as its parameters say."""
-    if p.split_k == 1 or p.cluster_sums:
+    if p.split_k == 1:
         return ()
+    if p.cluster_sums:
+        blocks = f"Launched with {p.split_k} blocks along z for each tile of C, which are a thread-block cluster"
+        return (f"{blocks}: each leaves its sums in shared memory, and adds up a share of all.",)
     line = "row" if p.contiguous("C") == "n" else "column"
     lines = "M rows" if line == "row" else "N columns"
     return (
