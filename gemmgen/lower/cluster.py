@@ -152,11 +152,11 @@ class ClusterSums:
     def _stores(self, of: Callable[[Expr], Ref], row: Expr, col: Expr, guarded: bool) -> list[Stmt]:
         """The piece in accesses as wide as C's rows allow."""
 
-        def one(w: Expr) -> list[Stmt]:
-            y, x = (row, col + w) if self.by_rows else (row + w, col)
+        def one(j: Expr) -> list[Stmt]:
+            y, x = (row, col + j) if self.by_rows else (row + j, col)
             offset = y * LDC + x if self.by_rows else x * LDC + y
-            stored = store(lambda v: of(w + v), Ref(self.at.block["C"], (offset,)), self.s.p.output.width)
+            stored = store(lambda v: of(j + v), Ref(self.at.block["C"], (offset,)), self.s.p.output.width)
             where = inside(self.s, y, x) if guarded else None
             return stored if where is None else [If(where, tuple(stored))]
 
-        return nest([("w", self.width, self.s.p.output.width)], one)
+        return nest([("j", self.width, self.s.p.output.width)], one)

@@ -59,9 +59,13 @@ class Machine:
         for memory in self.memories.values():
             memory.batch = batch
             if memory.block_words:
-                self._start_shared(memory)
+                self._start_shared(memory, several=memory.name in self.together)
             elif isinstance(memory.shadow, GlobalShadow):
                 memory.shadow.start(batch, self.clock)
+        for name in self.together[1:]:
+            first = self.memories[self.together[0]]
+            self.memories[name].flat, self.memories[name].shadow = first.flat, first.shadow
+            self._shadows[name] = self._shadows[first.name]
         for register in self.registers.values():
             register.start(batch.lanes)
 
@@ -78,14 +82,8 @@ class Machine:
             self.memories[a.name].block_words = max([at, *(size_bytes(x) // WORD for x in over)])
         return tuple(a.name for a in (*arrays, *over)) if over else ()
 
-    def _start_shared(self, memory: Memory) -> None:
-        """Fresh shared memory and a shadow; the same for all arrays that lie together."""
-        several = memory.name in self.together
-        if several and memory.name != self.together[0]:
-            first = self.memories[self.together[0]]
-            memory.flat, memory.shadow = first.flat, first.shadow
-            self._shadows[memory.name] = self._shadows[first.name]
-            return
+    def _start_shared(self, memory: Memory, several: bool) -> None:
+        """Fresh shared memory and a shadow of it, which several arrays may have in common."""
         memory.flat = np.zeros(self.batch.blocks * memory.block_words, np.float32)
         shadow = SharedShadow(self.batch, self.clock, memory.block_words, self.sites, self.report, several)
         memory.shadow = self._shadows[memory.name] = shadow

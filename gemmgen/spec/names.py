@@ -75,7 +75,7 @@ EMITTED_NAMES = _words("""
     load_global_float load_global_float2 load_global_float4 load_shared_float load_shared_float2 load_shared_float4
     SPLIT_K sliceK firstK depth laterK0 mapA mapB keptA keptB stage nextStage followingStage nextK nextKStage step
     tiles t a b kk s f barriers parity column PAD_A PAD_B freeStage
-    PIECES SHARE sums parts piece total own number w z outRow outCol blockShared cluster_sync
+    PIECES SHARE sums parts piece total own number z outRow outCol blockShared cluster_sync
     load_cluster_float load_cluster_float2 load_cluster_float4
 """)
 
