@@ -178,7 +178,7 @@ def plan_aligned(
         _refuse_variant(spec, variant, (m, n, k), places)
     copies = tuple(p.copy for p in places.values() if p.copy is not None)
     panels = _panels(spec, chosen, (m, n, k), alpha, beta, places, limits)
-    if spec.split_k == 1:
+    if spec.split_k == 1 or spec.has("clusterReduce"):
         return LaunchPlan(tuple(panels), copies, sum(c.bytes for c in copies))
     pairs = [_split(spec, panel) for panel in panels]
     partials = max(_partial_bytes(spec, main.arguments) for main, _ in pairs)
@@ -270,7 +270,8 @@ def _panels(
     bm, bn, _ = spec.block
     lda, ldb, ldc = (places[name].leading for name in OPERANDS)
     along_m, along_n = min(limits.grid_y, limits.span // bm), limits.span // bn
-    if spec.split_k > 1:  # the kernel that adds up has its blocks along y where the main one may have them along x
+    alone = spec.split_k == 1 or spec.has("clusterReduce")
+    if not alone:  # the kernel that adds up has its blocks along y where the main one may have them along x
         most = limits.grid_y * elements_a_block(variant)
         along_m, along_n = min(along_m, max(1, most // bm)), min(along_n, max(1, most // bn))
     rows, columns = _panel(bm, along_m), _panel(bn, along_n)
@@ -283,7 +284,7 @@ def _panels(
             height, width = min(rows, m - i), min(columns, n - j)
             yield Launch(
                 variant,
-                (-(-width // bn), -(-height // bm), 1),
+                (-(-width // bn), -(-height // bm), spec.split_k if alone else 1),
                 Arguments(
                     height, width, k, alpha,
                     offset("A", i, 0, lda), lda, offset("B", 0, j, ldb), ldb, beta, offset("C", i, j, ldc), ldc,

@@ -238,7 +238,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
         }
         mbarrier_release(&tileFree[stage]);
 
-        // the first warp has the stage filled again, once all have released it
+        // the first warp has the stage filled again, once all released it
         if (warp_index() == 0 && t + STAGES < tiles) {
             mbarrier_wait(&tileFree[stage], t / STAGES % 2);
             if (elect_one()) {

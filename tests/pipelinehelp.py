@@ -32,8 +32,8 @@ def kernel(name: str, variant: str | Variant = GUARDED_UNALIGNED) -> KernelIR:
 
 def depths(spec: Spec, unit: int = 1) -> list[int]:
     """Values of K where pipelines break: no tile, one, fewer than stages, as many, odd and even numbers of them, and
-    remainders. All are multiples of ``unit``."""
-    bk = spec.block[2]
+    remainders; so many for each of the blocks that share a sum. All are multiples of ``unit``."""
+    bk = spec.block[2] * spec.split_k
     tiles = {0, 1, spec.stages - 1, spec.stages, spec.stages + 1, 2 * spec.stages + 1}
     ragged = {1, bk - 1, spec.stages * bk + 1, 2 * spec.stages * bk + bk // 2}
     return sorted({-(-k // unit) * unit for k in (*(t * bk for t in tiles), *ragged)})

@@ -225,7 +225,7 @@ def test_g28_offsets_past_2_to_the_31_elements(module: HostModule, name: str) ->
         assert c.view.tolist() == [[19, 22], [43, 50]]
 
 
-ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(lambda way: specs(max_sums=32, way=way))
+ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(lambda way: specs(max_sums=32, way=way, cluster=True))
 
 
 @settings(max_examples=3, phases=(Phase.reuse, Phase.generate))

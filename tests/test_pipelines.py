@@ -40,8 +40,12 @@ def test_results_are_right_at_every_number_of_tiles(name: str, variant: str) -> 
         assert close(c, a, b, before, 1.5, -0.5), k
 
 
-def in_order(a: Floats, b: Floats, fused: bool) -> Floats:
-    """float32 sums over k, in order; each product rounded unless ``fused``."""
+def in_order(a: Floats, b: Floats, fused: bool, whole: int) -> Floats:
+    """float32 sums over k, in order, those of each ``whole`` by themselves first; each product rounded unless
+    ``fused``."""
+    if a.shape[1] > whole:
+        parts = [in_order(a[:, k : k + whole], b[k : k + whole], fused, whole) for k in range(0, a.shape[1], whole)]
+        return np.asarray(sum(parts, np.zeros_like(parts[0])), np.float32)
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
     for k in range(a.shape[1]):
         x, y = a[:, k : k + 1], b[k : k + 1]
@@ -55,7 +59,8 @@ def test_the_order_of_sums_is_that_of_k_however_tiles_are_brought(name: str) -> 
     spec = spec_of(name)
     bm, bn, bk = spec.block
     rng = np.random.default_rng(5)
-    a, b = (rng.integers(-99, 99, shape).astype(np.float32) / 8 for shape in ((bm, 4 * bk), (4 * bk, bn)))
+    k = 4 * bk * spec.split_k
+    a, b = (rng.integers(-99, 99, shape).astype(np.float32) / 8 for shape in ((bm, k), (k, bn)))
     a[:, ::3] *= np.float32(1e7)
     found = []
     for variant in (EXACT, GUARDED, GUARDED_UNALIGNED):
@@ -63,10 +68,12 @@ def test_the_order_of_sums_is_that_of_k_however_tiles_are_brought(name: str) -> 
         assert not run_ordered(kernel(name, variant), a, b, c).faults
         found.append(c)
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
-    assert np.array_equal(found[0], in_order(a, b, fused=spec.has("separators")))
+    assert np.array_equal(found[0], in_order(a, b, spec.has("separators"), 4 * bk))
 
 
-ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(lambda way: specs(way=way, orders=("row", "col")))
+ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
+    lambda way: specs(way=way, orders=("row", "col"), cluster=True)
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -91,7 +98,7 @@ def removable(ir: KernelIR) -> list[Sync | Call]:
 def test_a_pipeline_without_one_of_its_synchronisations_is_caught(name: str, variant: Variant) -> None:
     ir = kernel(name, variant)
     bm, bn, bk = ir.spec.block
-    a, b, c = operands(bm, bn, (3 * ir.spec.stages + 1) * bk)
+    a, b, c = operands(bm, bn, (3 * ir.spec.stages + 1) * bk * ir.spec.split_k)
     assert not run_ordered(ir, a, b, c.copy()).faults
     for sync in removable(ir):
         faults = run_ordered(ir.without(sync), a, b, c.copy()).faults

@@ -78,10 +78,10 @@ def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None
 
 # --- Texts with one thing wrong ---------------------------------------------------------------------------------------
 
-CALLS = ("cp_async_commit", r"cp_async_wait\d", "mbarrier_init", "mbarrier_fence", "mbarrier_expect", "mbarrier_wait",
-         "mbarrier_release")  # fmt: skip
-BROKEN = ("pipeline_groups_3_prefetch", "pipeline_groups_spread", "pipeline_tma_2_prefetch", "pipeline_tma_swizzle_128",
-          "pipeline_tma_release")  # fmt: skip
+CALLS = ("cp_async_commit", r"cp_async_wait\d", "mbarrier_init", "mbarrier_fence", "mbarrier_expect", "mbarrier_wait")
+CALLS += ("mbarrier_release", "cluster_sync")
+BROKEN = ("pipeline_groups_3_prefetch", "pipeline_groups_spread", "pipeline_tma_2_prefetch", "pipeline_tma_swizzle_128")
+BROKEN += ("pipeline_tma_release", "pipeline_cluster_columns", "pipeline_cluster_tma")
 
 
 def mutants(text: str) -> dict[str, str]:
@@ -111,7 +111,7 @@ def test_a_text_without_one_of_its_waits_is_caught(broken: HostModule, name: str
     found = mutants(emit_cuda(kernel(name, "exact")))
     assert len(found) >= 3
     for what in found:
-        p = of_size(name, "exact", bm, bn, 9 * bk, 0)
+        p = of_size(name, "exact", bm, bn, 9 * spec_of(name).split_k * bk, 0)
         with pytest.raises((HostFault, AssertionError)):
             run(broken, name, "exact", p, text=f"{name} {what}")
             p.check()

@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias, assert_never
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, smaller, value_of
 from gemmgen.ir.facts import substitute
+from gemmgen.ir.lane_values import LANE_VALUES
+from gemmgen.ir.lane_values import THREAD as LANE
 from gemmgen.ir.nodes import (
     DTYPE_BYTES,
     Alloc,
@@ -38,8 +40,6 @@ from gemmgen.ir.nodes import (
     TensorMap,
     shape_of,
 )
-from gemmgen.ir.lane_values import LANE_VALUES
-from gemmgen.ir.lane_values import THREAD as LANE
 
 THREAD = "threadIdx.x"
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")

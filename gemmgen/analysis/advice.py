@@ -246,7 +246,8 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     leading = {f"ld{x.lower()}": pitch for x, pitch in zip("ABC", pitches(spec, e.size), strict=True)}
     scalars = {"alpha": 1.0, "beta": e.beta, "M": m, "N": n, "K": k, **leading}
     grid = launch_grid(ir, scalars)
-    return bounds(Run(ir, e.size, count(ir, scalars, grid), grid[0] * grid[1] * grid[2], e.gpu, fits, e.beta))
+    blocks, launches = grid[0] * grid[1] * grid[2], 1 if ir.then is None else 2
+    return bounds(Run(ir, e.size, count(ir, scalars, grid), blocks, e.gpu, fits, e.beta, launches=launches))
 
 
 def _registers(e: Explanation, ir: KernelIR) -> int:

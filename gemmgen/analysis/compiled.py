@@ -12,6 +12,7 @@ from itertools import product
 
 from gemmgen.analysis.counts import AccessCost, Counts
 from gemmgen.analysis.sass import MainLoop
+from gemmgen.ir.nodes import Load
 
 NEAR = 0.03
 """Loads a multiply-add that count as the same: a loop's first or last turn may stand outside it."""
@@ -35,12 +36,20 @@ def as_written(counts: Counts) -> SharedLoads:
 
 def as_compiled(counts: Counts, loop: MainLoop | None) -> SharedLoads:
     """What the compiler made of it: the choice of joined loads that agrees with the machine code. Where the code is not
-    known, or none agrees, every load is taken to be joined that can be."""
-    loads = [a for a in counts.accesses if (a.space, a.op) == ("shared", "load") and a.cost.requests]
+    known, or none agrees, every load is taken to be joined that can be.
+
+    Loads of other blocks' shared memory are left out: to the hardware they are not loads of shared memory (LDS) but
+    generic ones, behind the loop.
+    """
+    loads = [a for a in counts.accesses if (a.space, a.op) == ("shared", "load") and a.cost.requests and not _remote(a)]
     for joined in choices(loads):
         if loop is not None and _agree(loads, joined, counts.fma, loop):
             return _total(loads, joined, True)
     return _total(loads, (True,) * len(loads), False)
+
+
+def _remote(a: AccessCost) -> bool:
+    return isinstance(a.statement, Load) and a.statement.rank is not None
 
 
 def choices(loads: Sequence[AccessCost]) -> Iterator[tuple[bool, ...]]:

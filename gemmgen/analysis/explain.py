@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from gemmgen.analysis.counts import AccessCost, Counts, count
@@ -16,6 +17,7 @@ from gemmgen.analysis.occupancy import Occupancy, occupancy_of, registers_per_bl
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
 from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
+from gemmgen.ir.references import touches
 from gemmgen.target import Gpu
 
 
@@ -62,6 +64,7 @@ class Explanation:
     bound: Bounds
     cuda_lines: Mapping[int, int]
     copies: Mapping[str, int] = field(default_factory=dict)
+    launches: int = 1
 
     @property
     def flops(self) -> int:
@@ -72,7 +75,9 @@ class Explanation:
     def run(self) -> Run:
         """What the model of time looks at."""
         loop = self.compiled.loop if self.compiled else None
-        return Run(self.ir, self.size, self.counts, self.blocks, self.gpu, self.occupancy, self.beta, loop)
+        return Run(
+            self.ir, self.size, self.counts, self.blocks, self.gpu, self.occupancy, self.beta, loop, self.launches
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -153,29 +158,33 @@ def explained(
     blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
     registers = named_registers(ir.body) if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
-    run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None)
+    launches = max(1, len(steps))
+    run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None, launches)
     return Explanation(
         ir, size, gpu, beta, blocks, counts, compiled, fits,
         intensity(size, counts, beta),
         bounds(run),
         cuda_lines or {},
         copies or {},
+        launches,
     )  # fmt: skip
 
 
 def named_registers(body: tuple[Stmt, ...]) -> int:
-    """Registers that the program's own arrays take, most at one time: accumulators, fragments, values on their way."""
+    """Registers that the program's own arrays take, most at one time: accumulators, fragments, values on their way.
+
+    An array takes them from its declaration to the last statement of the body that touches it.
+    """
     flat = [x for s in body for x in (s.body if isinstance(s, Section) else (s,))]
-    own, inner = 0, 0
-    for s in flat:
+    most = 0
+    live: list[tuple[int, int]] = []  # words of an array, and where it is touched last
+    for at, s in enumerate(flat):
         if isinstance(s, Alloc):
-            words = 1
-            for extent in shape_of(s.array):
-                words *= extent
-            own += words
-        else:
-            inner = max([inner, *(named_registers(part) for part in children(s))])
-    return own + inner
+            last = max((i for i, x in enumerate(flat) if touches(x, s.array)), default=at)
+            live.append((prod(shape_of(s.array)), last))
+        inner = max((named_registers(part) for part in children(s)), default=0)
+        most = max(most, inner + sum(words for words, last in live if last >= at))
+    return most
 
 
 def register_limit(ir: KernelIR, gpu: Gpu) -> int:

@@ -17,7 +17,8 @@ class Waits:
     """The constants of the model. ``step`` and ``direct``: clocks that a step waits for global memory, through shared
     memory and its barriers or straight into registers. ``fragment``: clocks that a step along k waits for shared memory
     where a scheduler has one warp. ``apart``: the part of the lesser of issue and traffic that adds to the greater.
-    ``sharpness``: how well blocks fill one another's waits (infinite: wholly). ``launch_s``: seconds a launch takes.
+    ``sharpness``: how well blocks fill one another's waits (infinite: wholly). ``launch_s``: seconds a launch takes,
+    ``next_launch_s``: what each further one of the same product adds.
     """
 
     step: float = 550
@@ -26,6 +27,7 @@ class Waits:
     apart: float = 0.4
     sharpness: float = 2.5
     launch_s: float = 3.2e-6
+    next_launch_s: float = 2.0e-6
 
 
 WAITS = Waits()

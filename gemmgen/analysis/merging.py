@@ -27,6 +27,8 @@ def merged(access: Access, lanes: Mapping[str, Ints]) -> Access | None:
     """The access as wider loads, or None where it stays as it is. ``lanes`` are the thread numbers."""
     if not isinstance(access.statement, Load) or access.width != 1 or access.element_bytes != 4:
         return None
+    if access.statement.rank is not None:  # it is said in PTX, of one width
+        return None
     for axis in reversed(access.axes):
         if not axis.unrolled or growth(access.address, axis.index, {}) != Growth(1, 1):
             continue

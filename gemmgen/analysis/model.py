@@ -66,7 +66,8 @@ class Bounds:
 @dataclass(frozen=True)
 class Run:
     """What is timed: a kernel, the product's ``size`` and ``beta``, the counts and ``blocks`` of all its launches, the
-    GPU, how many blocks ``fits`` on a multiprocessor, and the main ``loop`` as compiled, where it is known."""
+    GPU, how many blocks ``fits`` on a multiprocessor, the main ``loop`` as compiled, where it is known, and the number
+    of ``launches``, one after another."""
 
     ir: KernelIR
     size: Size
@@ -76,6 +77,7 @@ class Run:
     fits: Occupancy
     beta: float = 0.0
     loop: MainLoop | None = None
+    launches: int = 1
 
     @property
     def instructions(self) -> float:
@@ -138,7 +140,7 @@ def _waiting_s(run: Run, waits: Waits) -> float:
         return 0.0
     step, steps = block_step(run)
     clocks = run_clocks(step, steps, run.blocks, run.gpu.sms, run.fits.blocks_per_sm, waits)
-    return clocks / run.gpu.clock_hz + waits.launch_s
+    return clocks / run.gpu.clock_hz + waits.launch_s + (run.launches - 1) * waits.next_launch_s
 
 
 def block_step(run: Run) -> tuple[Step, int]:

@@ -8,20 +8,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
+from gemmgen.cuda.shared import STATIC_SHARED_BYTES, shared_parts
 from gemmgen.cuda.statements import Printer, pointer_type
-from gemmgen.cuda.terms import TYPES, declaration, dimensions
-from gemmgen.ir.expr import Expr
-from gemmgen.ir.nodes import DTYPE_BYTES, Array, Constant, KernelIR, Load, Param, Store, size_bytes, walk
+from gemmgen.cuda.terms import declaration
+from gemmgen.ir.expr import value_of
+from gemmgen.ir.nodes import DTYPE_BYTES, Constant, KernelIR, Load, Param, Store, walk
 from gemmgen.ir.reach import global_bytes
-from gemmgen.ir.show import show
 from gemmgen.spec.text import to_text
-
-STATIC_SHARED_BYTES = 48 * 1024
-"""What a kernel may declare; more has to be asked for at launch (CUDA C++ Programming Guide, compute capabilities)."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,8 @@ def _constants(ir: KernelIR, names: set[str]) -> Iterator[Printed]:
 
 def _referred(ir: KernelIR, names: set[str]) -> list[Constant]:
     """The constants that something refers to: a product with a 1 is not written, and NVRTC warns of unused names."""
-    names = names.union(mentioned(launch_bounds(ir)), *(mentioned(a.text) for a in ir.assertions))
+    signature = mentioned(launch_bounds(ir)), mentioned(str(ir.cluster))
+    names = names.union(*signature, *(mentioned(a.text) for a in ir.assertions))
     kept: list[Constant] = []
     for constant in reversed(ir.constants):
         if constant.name in names:
@@ -140,7 +137,8 @@ def _signature(ir: KernelIR) -> Iterator[Printed]:
         if p.why:
             for text in wrap_comment(f"{p.name}: {p.why}"):
                 yield Printed(text)
-    yield Printed(f'extern "C" __global__ void __launch_bounds__({launch_bounds(ir)})')
+    cluster = "" if value_of(ir.cluster) == 1 else f"__cluster_dims__(1, 1, {ir.cluster}) "
+    yield Printed(f'extern "C" __global__ void {cluster}__launch_bounds__({launch_bounds(ir)})')
     line = f"{ir.name}("
     lead = " " * len(line)
     for at, p in enumerate(ir.params):
@@ -175,47 +173,16 @@ def parameter(p: Param) -> str:
 
 def _body(ir: KernelIR) -> list[Line]:
     widths = vector_widths(ir)
-    shared = _dynamic(ir) if ir.shared_bytes > STATIC_SHARED_BYTES else _static(ir, widths)
-    taken = (*(p.name for p in ir.params), *(a.name for a in ir.shared), "dynamicShared")
+    dynamic = ir.shared_bytes > STATIC_SHARED_BYTES
+    parts = dynamic or any(a.over for a in ir.shared)
+    shared = list(shared_parts(ir, dynamic)) if parts else _static(ir, widths)
+    taken = (*(p.name for p in ir.params), *(a.name for a in ir.shared), "dynamicShared", "blockShared")
     printer = Printer(widths, taken, shared)
     return printer.function(ir.body)
 
 
 def _static(ir: KernelIR, widths: Mapping[str, int]) -> list[Line]:
     return [Line(1, f"__shared__ {declaration(a, widths.get(a.name, 1))};") for a in ir.shared]
-
-
-def _dynamic(ir: KernelIR) -> list[Line]:
-    """Shared memory beyond what may be declared: one array, of which the tiles are parts.
-
-    The most aligned come first, then those of whole 16 bytes, so that each starts as aligned as its own rows are.
-    """
-    need = f"{ir.shared_bytes} bytes, more than the {STATIC_SHARED_BYTES} that a kernel may declare: given at launch."
-    align = max(16, *(a.align for a in ir.shared))
-    lines = [Line(1, "", need), Line(1, f"extern __shared__ __align__({align}) float dynamicShared[];")]
-    offsets: list[str] = []
-    for array in sorted(ir.shared, key=lambda a: (-a.align, -gcd(size_bytes(a), 16))):
-        code, *tail = _part(array, offsets)
-        lines.append(Line(1, code, tail=tuple(tail)))
-        floats = DTYPE_BYTES[array.dtype] // DTYPE_BYTES["f32"]
-        offsets.append(" * ".join([*([str(floats)] if floats > 1 else []), *map(_factor, array.shape or ())]))
-    return lines
-
-
-def _factor(extent: Expr) -> str:
-    """An extent as part of a product."""
-    text = show(extent)
-    return f"({text})" if " " in text else text
-
-
-def _part(array: Array, offsets: list[str]) -> list[str]:
-    kind = TYPES[array.dtype]
-    start = " + ".join(["dynamicShared", *offsets])
-    inner = dimensions((array.shape or ())[1:])
-    if inner:
-        return [f"{kind} (*{array.name}){inner} =", f"reinterpret_cast<{kind} (*){inner}>({start});"]
-    cast = start if kind == "float" else f"reinterpret_cast<{kind}*>({start})"
-    return [f"{kind}* {array.name} =", f"{cast};"]
 
 
 def vector_widths(ir: KernelIR) -> dict[str, int]:

@@ -9,22 +9,17 @@ from gemmgen.ir.facts import variables
 from gemmgen.ir.nodes import (
     Alloc,
     Call,
-    Compute,
-    FBin,
-    FExpr,
-    Fma,
     For,
     If,
     Let,
     LetPointer,
     Load,
     Pinned,
-    Read,
-    Ref,
     Stmt,
     Store,
     children,
 )
+from gemmgen.ir.references import references
 
 
 def name_of(s: Stmt) -> str | None:
@@ -84,36 +79,11 @@ def _expressions(s: Stmt) -> Iterator[Expr]:
             yield cond
         case Pinned(tag=tag):
             yield tag
-        case Load(guard=guard) | Store(guard=guard) if guard is not None:
+        case Load(guard=guard, rank=rank):
+            yield from (e for e in (guard, rank) if e is not None)
+        case Store(guard=guard) if guard is not None:
             yield guard
         case Call(args=args):
             yield from (a for a in args if isinstance(a, Expr))
-        case _:
-            pass
-
-
-def references(s: Stmt) -> Iterator[Ref]:
-    """The elements that a statement itself reads and writes."""
-    match s:
-        case Load(dst=dst, src=src) | Store(dst=dst, src=src):
-            yield from (dst, src)
-        case Fma(acc, a, b):
-            yield from (acc, a, b)
-        case Compute(dst, expr):
-            yield dst
-            yield from reads(expr)
-        case Call(args=args):
-            yield from (a for a in args if isinstance(a, Ref))
-        case _:
-            pass
-
-
-def reads(e: FExpr) -> Iterator[Ref]:
-    match e:
-        case Read(ref):
-            yield ref
-        case FBin(_, a, b):
-            yield from reads(a)
-            yield from reads(b)
         case _:
             pass

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from gemmgen.cuda.layout import Printed
 from gemmgen.cuda.terms import pinned_name
 from gemmgen.ir.facts import variables
-from gemmgen.ir.nodes import Call, If, KernelIR, Load, Store, walk
 from gemmgen.ir.lane_values import LANE_VALUES
+from gemmgen.ir.nodes import Call, If, KernelIR, Load, Store, Sync, walk
+from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load
+from gemmgen.isa.table import Instruction
 
 
 def helpers(ir: KernelIR) -> Iterator[Printed]:
@@ -16,12 +18,17 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
     writable: set[int] = set()
     readable: set[int] = set()
     pinned: dict[str, Load] = {}
-    rows: dict[str, None] = {}
+    rows: dict[str, str] = {}
     for s in walk(ir.body):
         match s:
             case Load(pinned=True):
                 pinned[pinned_name(s)] = s
                 writable.add(s.width)
+            case Load(width=width, rank=rank) if rank is not None:
+                writable.add(width)
+                rows |= _texts(cluster_load(width))
+            case Sync(scope="cluster"):
+                rows |= _texts(CLUSTER_SYNC)
             case Load(width=width, src=src):
                 writable.add(width)
                 if src.array.const:
@@ -29,9 +36,9 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
             case Store(width=width):
                 writable.add(width)
             case Call(row=row):
-                rows |= dict.fromkeys((*row.needs, row.helper))
+                rows |= _texts(row)
             case If(cond=cond):
-                rows |= dict.fromkeys(LANE_VALUES[v.name].helper for v in variables(cond) if v.name in LANE_VALUES)
+                rows |= {LANE_VALUES[v.name].helper: "" for v in variables(cond) if v.name in LANE_VALUES}
             case _:
                 pass
     for width in sorted(writable - {1}, reverse=True):
@@ -42,6 +49,10 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
         yield from _text(TENSOR_MAP)
     for helper in rows:
         yield from _text(helper.strip("\n"))
+
+
+def _texts(row: Instruction) -> dict[str, str]:
+    return {text: text for text in (*row.needs, row.helper)}
 
 
 def _text(text: str) -> Iterator[Printed]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from gemmgen.cuda.groups import name_of, reads, references
+from gemmgen.cuda.groups import name_of
 from gemmgen.cuda.layout import Line
 from gemmgen.cuda.terms import Env, access, assignment, loaded, reference, value
 from gemmgen.ir.expr import value_of
@@ -28,6 +28,7 @@ from gemmgen.ir.nodes import (
     children,
     shape_of,
 )
+from gemmgen.ir.references import reads, references
 
 Copied = tuple[Load, Store]
 Product = tuple[Load, Load, Fma]

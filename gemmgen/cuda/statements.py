@@ -47,6 +47,7 @@ from gemmgen.ir.nodes import (
     accesses,
     walk,
 )
+from gemmgen.isa.cluster import CLUSTER_SYNC
 
 
 def memory_of(s: Load | Store) -> Array:
@@ -169,8 +170,8 @@ class Printer:
             case Call(row, args, why):
                 code, *tail = called(row.name, [argument(a, env) for a in args])
                 self._put(depth, code, why, s, tuple(tail))
-            case Sync(_, hazard):
-                self._put(depth, "__syncthreads();", hazard)
+            case Sync(_, hazard, scope):
+                self._put(depth, "__syncthreads();" if scope == "block" else f"{CLUSTER_SYNC.name}();", hazard)
             case Section():
                 self._section(s, depth, env, names)
             case Pinned():

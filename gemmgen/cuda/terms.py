@@ -9,6 +9,7 @@ from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, lift, select,
 from gemmgen.ir.facts import is_wide, substitute, variables
 from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
 from gemmgen.ir.show import show
+from gemmgen.isa.cluster import cluster_load
 
 Env = Mapping[Var, Expr]
 """Variables of loops that run once and are printed as their body, and what they stand for there."""
@@ -94,7 +95,10 @@ def zeros(width: int) -> str:
 def loaded(s: Load, env: Env) -> list[str]:
     """The value that a load gives: one piece, or three where it is guarded."""
     what = access(s.src, s.width, env)
-    if s.pinned:
+    if s.rank is not None:
+        name = cluster_load(s.width).name
+        what = f"{name}({', '.join((*_pinned_place(s.src, env), expression(s.rank, env)))})"
+    elif s.pinned:
         what = f"{pinned_name(s)}({', '.join(_pinned_place(s.src, env))})"
     if s.guard is None:
         return [what]

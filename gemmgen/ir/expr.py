@@ -191,6 +191,8 @@ def _bin_bounds(op: str, a: tuple[int, int | None], b: tuple[int, int | None]) -
             return alo * blo, ahi * bhi if ahi is not None and bhi is not None else None
         case "/" if alo >= 0 and blo >= 1:
             return (alo // bhi if bhi is not None else 0), (ahi // blo if ahi is not None else None)
+        case "/" if blo >= 1:  # towards zero in C, and down in Python
+            return alo // blo, (max(0, ahi // blo) if ahi is not None else None)
         case "%" if alo >= 0 and bhi is not None:
             return 0, min(bhi - 1, ahi) if ahi is not None else bhi - 1
         case "min":

@@ -16,7 +16,7 @@ THREAD = Var("threadIdx.x", 0, 1023)
 
 @dataclass(frozen=True)
 class LaneValue:
-    """``var`` prints as a call of ``helper``; ``meaning`` is its value in terms of THREAD; ``arch`` as in Instruction."""
+    """``var`` prints as a call of ``helper``, from ``arch`` on; ``meaning`` is its value in terms of THREAD."""
 
     var: Var
     meaning: Expr

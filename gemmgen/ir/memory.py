@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal
 
 from gemmgen.ir.expr import Expr, value_of
@@ -15,7 +17,8 @@ DTYPE_BYTES = {"f32": 4, "u32": 4, "i32": 4, "u64": 8}
 class Array:
     """Memory with a name. Shape () is one scalar register; global arrays have shape None (their size is the caller's).
 
-    ``shape`` counts elements; an ``Expr`` there is a named constant. ``align`` is in bytes.
+    ``shape`` counts elements; an ``Expr`` there is a named constant. ``align`` is in bytes. ``over`` are the shared
+    arrays whose memory it takes, from the first of them on, once the program has no more use for them.
     """
 
     name: str
@@ -24,6 +27,7 @@ class Array:
     shape: tuple[Expr, ...] | None = ()
     align: int = 4
     const: bool = False
+    over: tuple[str, ...] = ()
 
     @property
     def operand(self) -> str:
@@ -70,3 +74,31 @@ def size_bytes(array: Array) -> int:
     for d in shape_of(array):
         total *= d
     return total
+
+
+def in_memory_order(shared: Sequence[Array]) -> list[Array]:
+    """Shared arrays of a block in the order in which they lie one behind another, without those that replace others.
+
+    The most aligned come first, then those of whole 16 bytes, so that each starts as aligned as its own rows are.
+    """
+
+    def rank(a: Array) -> tuple[bool, int, int]:
+        return not _replaced(a, shared), -a.align, -gcd(size_bytes(a), 16)
+
+    return sorted((a for a in shared if not a.over), key=rank)
+
+
+def _replaced(a: Array, shared: Sequence[Array]) -> bool:
+    return any(a.name in x.over for x in shared)
+
+
+def replaced_bytes(shared: Sequence[Array]) -> tuple[int, int]:
+    """Bytes of the shared arrays whose place others take, and of the largest that takes it; (0, 0) where none does."""
+    own = sum(size_bytes(a) for a in shared if _replaced(a, shared))
+    return own, max((size_bytes(a) for a in shared if a.over), default=0)
+
+
+def shared_size(shared: Sequence[Array]) -> int:
+    """Bytes that shared arrays take together."""
+    own, over = replaced_bytes(shared)
+    return sum(size_bytes(a) for a in shared if not a.over) + max(0, over - own)

@@ -17,6 +17,7 @@ from gemmgen.ir.memory import Array as Array
 from gemmgen.ir.memory import Pointer as Pointer
 from gemmgen.ir.memory import Ref as Ref
 from gemmgen.ir.memory import shape_of as shape_of
+from gemmgen.ir.memory import shared_size
 from gemmgen.ir.memory import size_bytes as size_bytes
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class Load:
     """``width`` consecutive elements (along the last index) from memory into registers, as one access.
 
     ``guard`` false: nothing is read and the registers become zero. ``origin`` is the spec line that shaped the
-    access ("tile block", "use float4", ...). ``pinned``: the compiler must load it here and not later.
+    access ("tile block", "use float4", ...). ``pinned``: the compiler must load it here and not later. ``rank``: of a
+    shared array, that of the cluster's block of this number; None is the block's own.
     """
 
     dst: Ref
@@ -127,6 +129,7 @@ class Load:
     origin: str = ""
     why: str = ""
     pinned: bool = False
+    rank: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -183,10 +186,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Sync:
-    """``__syncthreads()``. ``hazard`` says what would go wrong without it; ``id`` is unique in a kernel."""
+    """``__syncthreads()``, or with ``scope`` "cluster" a barrier of all threads of a cluster's blocks. ``hazard`` says
+    what would go wrong without it; ``id`` is unique in a kernel."""
 
     id: int
     hazard: str
+    scope: Literal["block", "cluster"] = "block"
 
 
 @dataclass(frozen=True)
@@ -235,6 +240,10 @@ Stmt: TypeAlias = (
 
 ORDERING = frozenset({"commit", "wait", "init", "fence", "arrive", "acquire"})
 """Effects of instructions that do nothing but put accesses in order."""
+
+
+ALONE = Const(1)
+"""The size of a cluster where there are none."""
 
 
 # --- The kernel ---------------------------------------------------------------------------------------------------
@@ -291,7 +300,8 @@ class KernelIR:
     ``then`` is a kernel that is launched after this one and finishes its work (split-K: the reduction of what the
     blocks left in a workspace, which this one writes where C is expected); ``finishes`` of that one is the name of this
     one. ``grid`` is (columns of blocks, rows of
-    blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
+    blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z. ``cluster`` neighbours along z are a
+    thread-block cluster, whose blocks run at the same time and read one another's shared memory.
     """
 
     name: str
@@ -310,6 +320,7 @@ class KernelIR:
     then: KernelIR | None = None
     notes: tuple[str, ...] = field(default=())
     finishes: str = ""
+    cluster: Expr = ALONE
 
     def syncs(self) -> list[Sync]:
         """The barriers, in program order."""
@@ -331,7 +342,7 @@ class KernelIR:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory that the kernel declares."""
-        return sum(size_bytes(a) for a in self.shared)
+        return shared_size(self.shared)
 
     def __str__(self) -> str:
         from gemmgen.ir.text import print_kernel

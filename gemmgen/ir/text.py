@@ -40,7 +40,7 @@ def print_kernel(ir: KernelIR) -> str:
     simulator and the counts number them."""
     lines = [
         f"kernel {ir.name} ({ir.variant.label}): {ir.threads} threads, {ir.shared_bytes} bytes of shared memory",
-        f"grid {', '.join(map(show, ir.grid))}",
+        f"grid {', '.join(map(show, ir.grid))}" + ("" if value_of(ir.cluster) == 1 else f", clusters of {ir.cluster}"),
         *(f"const {c.name} = {c.text}" + (f" = {c.value}" if c.text != str(c.value) else "") for c in ir.constants),
         *(f"assert {a.text}" for a in ir.assertions),
         *(f"shared {_array(a)}" for a in ir.shared),
@@ -93,8 +93,9 @@ class _Printer:
                 return f"{pointer.name} = {pointer.base.name} + {show(pointer.offset)}"
             case Alloc(array, init, _):
                 return f"register {_array(array)}" + ("" if init is None else f" = {init:g}")
-            case Load(dst, src, width, guard, _, _):
-                return f"load{self.number(s)} {_ref(dst)} <- {_ref(src)}{_how(width, guard)}"
+            case Load(dst, src, width, guard, rank=rank):
+                block = "" if rank is None else f" of block {show(rank)} of the cluster"
+                return f"load{self.number(s)} {_ref(dst)} <- {_ref(src)}{block}{_how(width, guard)}"
             case Store(dst, src, width, guard, _, _):
                 return f"store{self.number(s)} {_ref(dst)} <- {_ref(src)}{_how(width, guard)}"
             case Fma(acc, a, b, _):
@@ -103,8 +104,8 @@ class _Printer:
                 return f"{_ref(dst)} = {_value(expr)}"
             case Call(row, args, _):
                 return f"{row.name}{self.number(s)} {', '.join(_argument(a) for a in args)}"
-            case Sync(number, hazard):
-                return f"sync {number}  # {hazard}"
+            case Sync(number, hazard, scope):
+                return f"{'' if scope == 'block' else 'cluster '}sync {number}  # {hazard}"
             case Section() | For() | If() | Pinned() | Roles():
                 raise TypeError(f"{type(s).__name__} has a body")
             case _:

@@ -10,7 +10,7 @@ from functools import cache
 from gemmgen.isa import async_meaning as meaning
 from gemmgen.isa.table import Instruction, Moved
 
-_ADDRESS = """// The address of shared memory as instructions want it: 32 bits.
+SHARED_ADDRESS = """// The address of shared memory as instructions want it: 32 bits.
 __device__ __forceinline__ unsigned int shared_address(const void* p)
 {
     return (unsigned int)__cvta_generic_to_shared(p);
@@ -35,7 +35,7 @@ __device__ __forceinline__ void cp_async{nbytes}(float* dst, const float* src)
         meaning.copy(nbytes // 4),
         effects=("async write",),
         arch=80,
-        needs=(_ADDRESS,),
+        needs=(SHARED_ADDRESS,),
         moves=(Moved(1, "load", nbytes // 4), Moved(0, "store", nbytes // 4)),
     )
 
@@ -57,7 +57,7 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero(float* dst, const float
         meaning.copy(nbytes // 4),
         effects=("async write",),
         arch=80,
-        needs=(_ADDRESS,),
+        needs=(SHARED_ADDRESS,),
         moves=(Moved(1, "load", nbytes // 4, guard=2), Moved(0, "store", nbytes // 4)),
     )
 
@@ -105,7 +105,7 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
     meaning=meaning.initialise,
     effects=("init",),
     arch=90,
-    needs=(_ADDRESS,),
+    needs=(SHARED_ADDRESS,),
 )
 
 MBARRIER_FENCE = Instruction(
@@ -134,7 +134,7 @@ __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int
     meaning=meaning.expect,
     effects=("arrive",),
     arch=90,
-    needs=(_ADDRESS,),
+    needs=(SHARED_ADDRESS,),
 )
 
 MBARRIER_RELEASE = Instruction(
@@ -154,7 +154,7 @@ __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
     meaning=meaning.release,
     effects=("arrive",),
     arch=90,
-    needs=(_ADDRESS,),
+    needs=(SHARED_ADDRESS,),
 )
 
 MBARRIER_WAIT = Instruction(
@@ -173,7 +173,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
     meaning=meaning.wait,
     effects=("acquire",),
     arch=90,
-    needs=(_ADDRESS,),
+    needs=(SHARED_ADDRESS,),
 )
 
 TMA_LOAD = Instruction(
@@ -190,6 +190,6 @@ __device__ __forceinline__ void tma_load(float* dst, const TensorMap* map, int x
     meaning=meaning.load_box,
     effects=("async write", "complete"),
     arch=90,
-    needs=(_ADDRESS,),
+    needs=(SHARED_ADDRESS,),
     moves=(Moved(1, "load", corner=(2, 3)),),
 )

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gemmgen.ir.expr import Const, Expr, value_of
-from gemmgen.ir.nodes import Array, KernelIR, Param
+from gemmgen.ir.nodes import ALONE, Array, KernelIR, Param
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
@@ -51,6 +51,7 @@ def lower_program(p: TileProgram) -> KernelIR:
     bm, bn = s.constants["BM"].expr, s.constants["BN"].expr
     maps = () if walk.engine is None else walk.engine.maps
     barriers = () if walk.engine is None else walk.engine.barriers
+    sums = () if walk.sums is None else (walk.sums.array,)
     return KernelIR(
         name=p.spec.name,
         spec=p.spec,
@@ -61,12 +62,13 @@ def lower_program(p: TileProgram) -> KernelIR:
         params=(*PARAMS, *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
         grid=((N + (value_of(bn) or 1) - 1) // bn, (M + (value_of(bm) or 1) - 1) // bm, Const(p.split_k)),
-        shared=(*shared.values(), *barriers),
+        shared=(*shared.values(), *barriers, *sums),
         body=body,
         min_blocks=_min_blocks(p),
         tensor_maps=maps,
-        then=reduction(p) if p.split_k > 1 else None,
+        then=reduction(p) if p.split_k > 1 and walk.sums is None else None,
         notes=_notes(p),
+        cluster=s.constants["SPLIT_K"].expr if sums else ALONE,
     )
 
 
@@ -74,6 +76,9 @@ def _notes(p: TileProgram) -> tuple[str, ...]:
     """How the kernel is launched, where that is not as its parameters say."""
     if p.split_k == 1:
         return ()
+    if p.cluster_sums:
+        blocks = f"Launched with {p.split_k} blocks along z for each tile of C, which are a thread-block cluster"
+        return (f"{blocks}: each leaves its sums in shared memory, and adds up a share of all.",)
     line = "row" if p.contiguous("C") == "n" else "column"
     lines = "M rows" if line == "row" else "N columns"
     return (

@@ -19,10 +19,17 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
     elif thread.m > 1 or thread.n > 1:
         found.append(Assertion("BM % TM == 0 && BN % TN == 0", "the block's tile is whole pieces of a thread"))
     found += [_vector(c.operand, p, c.width) for c in p.copies if c.width > 1]
+    if p.cluster_sums:
+        found.append(_sums(p))
     unroll = p.product.unroll
     if p.copies and unroll and unroll < p.extent("k"):
         found.append(Assertion("BK % UNROLL == 0", "a tile is whole runs of unrolled steps"))
     return tuple(found)
+
+
+def _sums(p: TileProgram) -> Assertion:
+    each = f" * {p.cluster_sums}" if p.cluster_sums > 1 else ""
+    return Assertion(f"PIECES * THREADS{each} == BM * BN", "the pieces of all threads are the block's tile")
 
 
 def _vector(operand: str, p: TileProgram, width: int) -> Assertion:

@@ -29,14 +29,15 @@ def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
             m, n = pi * at.tm + i, q * at.tn + j
             return element(f.acc, (f.rows, f.cols), (m, n + v) if along_n else (m + v, n))
 
-        stored = _store(result, target, width)
-        inside = _inside(s, row, col) if guarded else None
-        return stored if inside is None else [If(inside, tuple(stored))]
+        stored = store(result, target, width)
+        where = inside(s, row, col) if guarded else None
+        return stored if where is None else [If(where, tuple(stored))]
 
     return nest([("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1])], piece)
 
 
-def _inside(s: Scope, row: Expr, col: Expr) -> Expr | None:
+def inside(s: Scope, row: Expr, col: Expr) -> Expr | None:
+    """The condition that an element of the block's tile lies in C; None where it surely does."""
     guard = s.p.output.guard
     edges: tuple[tuple[Dim, Expr], ...] = (("m", row), ("n", col))
     tests = [x.lt(s.left(d)) for d, x in edges if d in guard]
@@ -45,7 +46,7 @@ def _inside(s: Scope, row: Expr, col: Expr) -> Expr | None:
     return tests[0] if len(tests) == 1 else both(tests[0], tests[1])
 
 
-def _store(result: Callable[[Expr], Ref], target: Ref, width: int) -> list[Stmt]:
+def store(result: Callable[[Expr], Ref], target: Ref, width: int) -> list[Stmt]:
     """One store of ``width`` neighbours of C, with the old values read first where beta asks for them."""
     shape = (Const(width),) if width > 1 else ()
     out, old = Array("out", "register", shape=shape), Array("old", "register", shape=shape)

@@ -45,8 +45,8 @@ class Renewal:
 class Fragments:
     """The registers of the product and the statements that fill and use them.
 
-    With prefetch there are two sets of each, used in turn: that of step k has the parity of k; the first step multiplies
-    zeros. Along k, A has one set of several steps, of which each row is replaced after its last use.
+    With prefetch there are two sets of each, used in turn: that of step k has the parity of k; the first step
+    multiplies zeros. Along k, A has one set of several steps, of which each row is replaced after its last use.
     """
 
     def __init__(self, s: Scope, at: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, lift, value_of
 from gemmgen.ir.facts import is_uniform
@@ -56,10 +57,10 @@ class Scope:
         assert found.value == value, f"{name} is {found.value} and {value}"
         return found.expr
 
-    def sync(self, hazard: str) -> Sync:
+    def sync(self, hazard: str, scope: Literal["block", "cluster"] = "block") -> Sync:
         """A barrier with the next number."""
         self.syncs += 1
-        return Sync(self.syncs - 1, hazard)
+        return Sync(self.syncs - 1, hazard, scope)
 
     def extent(self, dim: Dim) -> Expr:
         """BM, BN or BK."""

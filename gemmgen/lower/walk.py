@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from gemmgen.ir.expr import Const, Expr, Var, both, value_of
+from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
 from gemmgen.ir.nodes import Alloc, Array, Call, For, If, LetPointer, Pointer, Section, Stmt
 from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, cp_async_wait
-from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
+from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.copy import tile_copy
 from gemmgen.lower.engine import Engine
 from gemmgen.lower.epilogue import epilogue
@@ -27,10 +28,12 @@ from gemmgen.tile.statements import (
     Commit,
     Finish,
     Fragment,
+    Gather,
     Inner,
     Landed,
     Last,
     Multiply,
+    Publish,
     Release,
     Steps,
     TileStmt,
@@ -53,6 +56,7 @@ class Walk:
         self.direct = [x for x in ("A", "B") if s.p.copies and s.p.buffer(x) is None]
         self.fetched_from = [*self.copies, *self.direct]
         self.engine = Engine(s, shared) if s.p.how == "tma" else None
+        self.sums = ClusterSums(s, at, f) if s.p.cluster_sums else None
         # A thread that computes one element, with no barrier to keep, simply does nothing outside C.
         self.skips = not s.p.copies and not f.clamped and bool(s.p.output.guard)
         self.depth = s.p.pipeline.depth
@@ -64,17 +68,24 @@ class Walk:
 
     def kernel(self, placement: list[Stmt]) -> tuple[Stmt, ...]:
         """The whole body, in numbered parts."""
-        *walk, last = self.statements
-        assert isinstance(last, Finish)
+        walk, last = self._parts()
         index = [x for c in self.copies.values() for x in c.index]
         start = [] if self.engine is None else self.engine.set_up()
         main = Section("Walk along K", (*self._counting(), *start, *self.all(walk)), _walk_why(self.s.p))
-        end = Section("Epilogue: C = alpha * A B + beta * C", tuple(self.one(last)))
+        title = "Epilogue: C = alpha * A B + beta * C"
+        if self.sums is not None:
+            title += ", A B being the sums of all blocks of the cluster in their order"
+        end = Section(title, tuple(self.all(last)))
         parts: tuple[Stmt, ...] = (main, end)
         if self.skips:
             left = both(self.at.row.lt(self.s.left("m")), self.at.col.lt(self.s.left("n")))
             parts = (If(left, parts, why="threads outside C have nothing to do"),)
         return (Section("Placement: what this thread computes", (*placement, *index)), *parts)
+
+    def _parts(self) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
+        """The statements up to the end of the walk along K, and those behind it."""
+        loop = next(i for i, x in enumerate(self.statements) if isinstance(x, Steps | Inner))
+        return self.statements[: loop + 1], self.statements[loop + 1 :]
 
     def all(self, body: Iterable[TileStmt]) -> list[Stmt]:
         return list(_joined(x for s in body for x in self.one(s)))
@@ -100,16 +111,23 @@ class Walk:
                 return self.engine.release(self.stage_of(ahead, []))
             case Ahead(count, body):
                 return self._ahead(count, body)
-            case Barrier(hazard):
-                return [self.s.sync(hazard)]
+            case Barrier(hazard, scope):
+                return [self.s.sync(hazard, scope)]
             case Last(body):
                 return [If(self.is_last, tuple(self.all(body)), why="the product that is left")]
             case Multiply():
                 return self.f.multiply_last()
             case Fragment():
                 raise AssertionError("fragments are fetched in steps")
+            case Publish():
+                assert self.sums is not None
+                return self.sums.publish()
+            case Gather():
+                assert self.sums is not None
+                return self.sums.gather()
             case Finish():
-                return epilogue(self.s, self.at, self.f, bool(self.s.p.output.guard) and not self.skips)
+                guarded = bool(self.s.p.output.guard) and not self.skips
+                return epilogue(self.s, self.at, self.f, guarded) if self.sums is None else self.sums.finish(guarded)
             case _:
                 assert_never(t)
 
@@ -239,7 +257,8 @@ class Walk:
             why = "one thread sets the engine to work"
             if free := self._free(b.ahead, stage):
                 body = [*free, If(ELECT_ONE.var, tuple(body))]
-                first, why = WARP_INDEX.var.eq(0), "the first warp has the stage filled again, once all have released it"
+                first = WARP_INDEX.var.eq(0)
+                why = "the first warp has the stage filled again, once all released it"
             return [*out, If(first if some is None else both(first, some), tuple(body), why=why)]
         if b.part == "put":
             moved = [x for c in self.copies.values() for x in c.put(stage)]

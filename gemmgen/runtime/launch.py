@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from gemmgen.diagnostics import LaunchError
 from gemmgen.ir.nodes import Call, walk
+from gemmgen.isa.cluster import CLUSTER_SYNC
 from gemmgen.runtime import driver
 from gemmgen.runtime.driver import on_device
 from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
@@ -67,6 +68,7 @@ def check_resources(limits: LaunchLimits, threads: int, registers: int, shared_b
 def check_architecture(ir: KernelIR, device: Device) -> None:
     """Raise LaunchError where a kernel has an instruction that a GPU is too old for."""
     rows = [s.row for s in walk(ir.body) if isinstance(s, Call)]
+    rows += [CLUSTER_SYNC for s in ir.syncs() if s.scope == "cluster"]
     newest = max(rows, key=lambda row: row.arch, default=None)
     if newest is not None and newest.arch > 10 * device.cc[0] + device.cc[1]:
         raise LaunchError(

@@ -123,6 +123,7 @@ def load(m: Machine, s: Load, scope: Scope) -> Plain:
     site = m.site("load", s.src.array, width, s.origin)
     src, dst = place(m, s.src, scope), element(m, s.dst, scope, s, site.line)
     guard = condition(m, s.guard, scope) if s.guard is not None else None
+    rank = None if s.rank is None else _same_for_all(m, s.rank, scope)
     register = dst.register
 
     def run(active: Active) -> None:
@@ -135,13 +136,21 @@ def load(m: Machine, s: Load, scope: Scope) -> Plain:
         if reading is NOBODY:
             out[...] = ZERO
         else:
-            src.memory.read(site, src.part(), src.offset(), reading, active, out)
+            src.memory.read(site, src.part(), src.offset(), reading, active, out, None if rank is None else rank())
         if whole:
             register.define(first, width, active)
         else:
             register.put(first, width, active, out)
 
     return run
+
+
+def _same_for_all(m: Machine, e: Expr, scope: Scope) -> Callable[[], int]:
+    """An index that all lanes agree on. Raises ValueError where they need not."""
+    form = form_of(e, scope)
+    if form.terms:
+        raise ValueError("lanes read the shared memory of different blocks in one access")
+    return m.values.uniform(form)
 
 
 def store(m: Machine, s: Store, scope: Scope) -> Plain:

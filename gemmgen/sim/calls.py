@@ -194,7 +194,8 @@ class MemoryArgument:
             p.memory.write(site, p.part(), p.offset(), good, values)
         finally:
             p.memory.shadow = shadow
-        words, lanes = touched(Touch(site, p.part(), p.offset(), good), self.machine.batch, p.memory.block_words)
+        touch = Touch(site, p.part(), p.offset() + p.memory.base, good)
+        words, lanes = touched(touch, self.machine.batch, p.memory.block_words)
         shadow.launch(site, words, lanes, engine)
         return Flight(self.array.name, words, lanes)
 
@@ -213,7 +214,7 @@ class MemoryArgument:
             m.report("out-of-bounds", site, int(lanes[outside][0]), last, f"a box ends past the {memory.size} elements")
         if apart.any() or outside.any():
             return None
-        words = at + m.batch.block[lanes] * memory.block_words
+        words = at + memory.base + m.batch.block[lanes] * memory.block_words
         memory.flat[words] = values
         m.shared_shadow(self.array.name).launch(site, words, lanes, engine)
         return Flight(self.array.name, words, lanes)
@@ -235,7 +236,7 @@ class MemoryArgument:
     def _touch(self) -> tuple[Touch, Ints]:
         p, site = self.place, self._site("store", 1, "engine")
         good = p.memory.allowed(site, p.part(), p.offset(), self.active)
-        return Touch(site, p.part(), p.offset(), good), Lanes(self.machine, good).on
+        return Touch(site, p.part(), p.offset() + p.memory.base, good), Lanes(self.machine, good).on
 
     def _site(self, op: Op, width: int, space: str | None = None) -> Site:
         return self.sites.site(self.machine, op, self.array, width, space)

@@ -3,7 +3,8 @@
 Time is one counter a batch, which moves at every synchronisation. Every access is stamped with it. What an actor (a
 warp, or an asynchronous engine) knows is, for every actor, the latest stamp whose accesses are ordered before its
 next one. ``__syncthreads`` makes all warps of a block know all: while that is the only synchronisation, one number
-(``floor``) says everything, and the table ``known`` does not exist.
+(``floor``) says everything, and the table ``known`` does not exist. Threads of different blocks are ordered by the
+barriers of their cluster alone: what lies before the last of them (``met``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Clock:
         self.now = 1
         self.floor = 0
         self.known: Stamps | None = None
+        self.met: Stamps = np.zeros(batch.blocks, np.int32)
         self.actors = batch.warps_per_block + ENGINES
 
     def engine(self, number: int) -> int:
@@ -41,6 +43,11 @@ class Clock:
         else:
             self._table()[blocks] = self.now
         self.now += 1
+
+    def join_clusters(self, blocks: Bools | None = None) -> None:
+        """All warps of the blocks (None: of all), which are whole clusters, meet."""
+        self.met[slice(None) if blocks is None else blocks] = self.now
+        self.join(blocks)
 
     def join_warps(self, active: Active) -> None:
         """``__syncwarp``: the lanes of each active warp meet."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import assert_never
 
-from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, apply
+from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, apply, value_of
 from gemmgen.ir.nodes import (
     Alloc,
     Call,
@@ -65,8 +65,9 @@ class Work:
 
 
 def blocks_at_once(ir: KernelIR, total: int, memory_bytes: int = 200 << 20) -> int:
-    """How many of ``total`` blocks are run together, so that their state takes about ``memory_bytes`` at most."""
-    shared = sum(prod(shape_of(a)) for a in ir.shared) * (4 + SHADOW_BYTES)
+    """How many of ``total`` blocks are run together, so that their state takes about ``memory_bytes`` at most: whole
+    clusters."""
+    shared = ir.shared_bytes // 4 * (4 + SHADOW_BYTES)
     registers, index = 0, 0
     for s in walk(ir.body):
         match s:
@@ -79,7 +80,8 @@ def blocks_at_once(ir: KernelIR, total: int, memory_bytes: int = 200 << 20) -> i
     block = shared + ir.threads * (registers + 3 * index + 64)
     by_memory = memory_bytes // block
     by_lanes = LANES_AT_ONCE // ir.threads
-    return max(1, min(total, by_memory, by_lanes))
+    cluster = value_of(ir.cluster) or 1
+    return max(cluster, min(total, by_memory, by_lanes) // cluster * cluster)
 
 
 def estimate_seconds(ir: KernelIR, grid: tuple[int, int, int], scalars: Mapping[str, int | float]) -> float:

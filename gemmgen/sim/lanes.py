@@ -82,26 +82,41 @@ def as_truth(array: Bools, lasting: bool = False) -> Truth:
 class Batch:
     """Consecutive blocks of a grid, run together.
 
-    Lane ``i`` is thread ``i % threads`` of block ``first + i // threads``.
+    Lane ``i`` is thread ``i % threads`` of block ``first + i // threads``. Blocks are counted along x, then y, then z;
+    but first come the ``cluster`` neighbours along z that run at the same time, so that a batch has them together.
     """
 
-    def __init__(self, first: int, blocks: int, threads: int, grid: tuple[int, int, int]) -> None:
+    def __init__(self, first: int, blocks: int, threads: int, grid: tuple[int, int, int], cluster: int = 1) -> None:
+        assert first % cluster == blocks % cluster == 0
         self.first = first
         self.blocks = blocks
         self.threads = threads
         self.grid = grid
+        self.cluster = cluster
         self.lanes = blocks * threads
         self.warps_per_block = -(-threads // WARP)
         self.block: Ints = np.repeat(np.arange(blocks, dtype=np.int64), threads)
         self.thread: Ints = np.tile(np.arange(threads, dtype=np.int64), blocks)
         number = self.block + first
         self.gid: Ints = number * threads + self.thread
-        self.builtin: dict[str, Ints] = {
-            "threadIdx.x": self.thread,
-            "blockIdx.x": number % grid[0],
-            "blockIdx.y": number // grid[0] % grid[1],
-            "blockIdx.z": number // (grid[0] * grid[1]),
-        }
+        x, y, z = self.place(number)
+        self.builtin: dict[str, Ints] = {"threadIdx.x": self.thread, "blockIdx.x": x, "blockIdx.y": y, "blockIdx.z": z}
+        self._peers: dict[int, Ints] = {}
+
+    def place(self, number: Ints) -> tuple[Ints, Ints, Ints]:
+        """(x, y, z) of blocks by their numbers in the grid."""
+        x, y, _ = self.grid
+        rest = number // self.cluster
+        return rest % x, rest // x % y, rest // (x * y) * self.cluster + number % self.cluster
+
+    def blocks_of(self, rank: int | None) -> Ints:
+        """For every lane its own block in the batch, or its cluster's block of that rank."""
+        if rank is None:
+            return self.block
+        found = self._peers.get(rank)
+        if found is None:
+            found = self._peers[rank] = self.block // self.cluster * self.cluster + rank
+        return found
 
     def block_index(self, lane: int) -> tuple[int, int, int]:
         """(x, y, z) of a lane's block."""

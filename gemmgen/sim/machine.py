@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmgen.ir.expr import value_of
-from gemmgen.ir.nodes import Array, KernelIR, shape_of
+from gemmgen.ir.memory import in_memory_order
+from gemmgen.ir.nodes import Array, KernelIR, shape_of, size_bytes
 from gemmgen.sim.clock import Clock
 from gemmgen.sim.count import Op, Site
 from gemmgen.sim.faults import Fault, FaultKind, FaultLog
 from gemmgen.sim.lanes import Active, Batch, Bools
-from gemmgen.sim.memory import GlobalArray, Memory, global_memory, shared_memory
+from gemmgen.sim.memory import WORD, GlobalArray, Memory, global_memory, shared_memory
 from gemmgen.sim.registers import Register
 from gemmgen.sim.shadow import SharedShadow
 from gemmgen.sim.shadow_global import GlobalShadow
@@ -47,6 +48,7 @@ class Machine:
             self.memories[name] = self._global(name, array)
         for a in ir.shared:
             self.memories[a.name] = shared_memory(a.name, shape_of(a), a.align, self.report)
+        self.together = self._place_together()
         self._shadows: dict[str, SharedShadow] = {}
 
     def start(self, batch: Batch) -> None:
@@ -57,13 +59,39 @@ class Machine:
         for memory in self.memories.values():
             memory.batch = batch
             if memory.block_words:
-                memory.flat = np.zeros(batch.blocks * memory.block_words, np.float32)
-                shadow = SharedShadow(batch, self.clock, memory.block_words, self.sites, self.report)
-                memory.shadow = self._shadows[memory.name] = shadow
+                self._start_shared(memory, several=memory.name in self.together)
             elif isinstance(memory.shadow, GlobalShadow):
                 memory.shadow.start(batch, self.clock)
+        for name in self.together[1:]:
+            first = self.memories[self.together[0]]
+            self.memories[name].flat, self.memories[name].shadow = first.flat, first.shadow
+            self._shadows[name] = self._shadows[first.name]
         for register in self.registers.values():
             register.start(batch.lanes)
+
+    def _place_together(self) -> tuple[str, ...]:
+        """Arrays that take the place of others, and those others: one memory, in which each has its first word."""
+        replaced = {name for a in self.ir.shared for name in a.over}
+        arrays = [a for a in in_memory_order(self.ir.shared) if a.name in replaced]
+        over = [a for a in self.ir.shared if a.over]
+        at = 0
+        for a in arrays:
+            self.memories[a.name].base = at
+            at += size_bytes(a) // WORD
+        for a in (*arrays, *over):
+            self.memories[a.name].block_words = max([at, *(size_bytes(x) // WORD for x in over)])
+        return tuple(a.name for a in (*arrays, *over)) if over else ()
+
+    def _start_shared(self, memory: Memory, several: bool) -> None:
+        """Fresh shared memory and a shadow of it, which several arrays may have in common."""
+        memory.flat = np.zeros(self.batch.blocks * memory.block_words, np.float32)
+        shadow = SharedShadow(self.batch, self.clock, memory.block_words, self.sites, self.report, several)
+        memory.shadow = self._shadows[memory.name] = shadow
+
+    def end(self) -> None:
+        """The blocks of the batch end."""
+        for shadow in self._shadows.values():
+            shadow.end()
 
     def shared_shadow(self, name: str) -> SharedShadow:
         """The shadow of a shared array."""
@@ -75,9 +103,12 @@ class Machine:
         if not memory.block_words and memory.shadow is None:
             memory.shadow = GlobalShadow(memory.size, self.report)
 
-    def join(self, blocks: Bools | None = None) -> None:
-        """All threads of the blocks (None: of all) have met at a barrier."""
-        self.clock.join(blocks)
+    def join(self, blocks: Bools | None = None, clusters: bool = False) -> None:
+        """All threads of the blocks (None: of all), or of all their ``clusters``, have met at a barrier."""
+        if clusters:
+            self.clock.join_clusters(blocks)
+        else:
+            self.clock.join(blocks)
         for memory in self.memories.values():
             if memory.shadow is not None:
                 memory.shadow.settle()
@@ -110,7 +141,7 @@ class Machine:
         memory = self.memories[site.buffer]
         own = word
         if memory.block_words and kind not in ("out-of-bounds", "misaligned"):
-            own = word % memory.block_words
+            own = word % memory.block_words - memory.base
         self.fault(kind, (site.buffer, site.number), site.buffer, lane, memory.index_of(own), site.line, other)
 
     def fault(

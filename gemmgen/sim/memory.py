@@ -42,14 +42,16 @@ class Memory:
     """One array in global or shared memory.
 
     ``size`` words are allowed (in each block, for shared memory: ``block_words`` is then the distance between blocks,
-    else 0). ``row`` is the distance of rows in words, of which the first ``used`` may be written. ``index_of`` gives
-    the index of a word as a person writes it.
+    else 0, and ``base`` the place of its first word in the block's, where several arrays share memory). ``row`` is the
+    distance of rows in words, of which the first ``used`` may be written. ``index_of`` gives the index of a word as a
+    person writes it.
     """
 
     row = used = 0
     phase = 0
     align = PERIOD * WORD
     block_words = 0
+    base = 0
 
     def __init__(self, name: str, size: int, report: Reporter, index_of: Callable[[int], tuple[int, ...]]) -> None:
         self.name = name
@@ -60,16 +62,26 @@ class Memory:
         self.batch: Batch | None = None
         self.shadow: Shadow | None = None
 
-    def read(self, site: Site, part: Part, offset: int, active: Active, wanted: Active, out: Floats) -> None:
+    def read(
+        self,
+        site: Site,
+        part: Part,
+        offset: int,
+        active: Active,
+        wanted: Active,
+        out: Floats,
+        rank: int | None = None,
+    ) -> None:
         """Read ``site.width`` words a lane into ``out`` [width, lanes]. Lanes of ``wanted`` that are not ``active``, or
-        whose address is not allowed, get zeros; other lanes' values are arbitrary."""
+        whose address is not allowed, get zeros; other lanes' values are arbitrary. ``rank``: from the shared memory of
+        the cluster's block of that number."""
         assert self.batch is not None
         good = self.allowed(site, part, offset, active)
         if good is NOBODY or (good is not None and good.count == 0):
             out[...] = 0.0
             return
-        first = offset + part.lo
-        index = part.index(site.width, self.batch.block, self.block_words)
+        first = offset + part.lo + self.base
+        index = part.index(site.width, self.batch.blocks_of(rank), self.block_words, rank)
         if 0 <= first < self.flat.size:
             np.take(self.flat[first:], index, out=out, mode="clip")
         else:
@@ -77,7 +89,7 @@ class Memory:
         if good is not None and good is not wanted:
             np.copyto(out, np.float32(0.0), where=~good.array)
         if self.shadow is not None:
-            self.shadow.read(Touch(site, part, offset, good))
+            self.shadow.read(Touch(site, part, offset + self.base, good, rank))
         count(site, self.batch, part, offset + self._phase_of(site), good)
 
     def write(self, site: Site, part: Part, offset: int, active: Active, values: Floats) -> None:
@@ -87,7 +99,7 @@ class Memory:
         if good is NOBODY or (good is not None and good.count == 0):
             return
         index = part.index(site.width, self.batch.block, self.block_words)
-        first = offset + part.lo
+        first = offset + part.lo + self.base
         if good is not None:
             self.flat[index[:, good.array] + first] = values[:, good.array]
         elif first >= 0:
@@ -95,7 +107,7 @@ class Memory:
         else:
             self.flat[index + first] = values
         if self.shadow is not None:
-            self.shadow.write(Touch(site, part, offset, good))
+            self.shadow.write(Touch(site, part, offset + self.base, good))
         count(site, self.batch, part, offset + self._phase_of(site), good)
 
     def _phase_of(self, site: Site) -> int:

@@ -30,14 +30,17 @@ class _Arrivals:
 
 
 def barrier(m: Machine, s: Sync, in_roles: bool) -> Step:
-    """``__syncthreads()``."""
+    """``__syncthreads()``, or a barrier of a cluster."""
+    clusters = s.scope == "cluster"
+    if clusters and in_roles:
+        raise ValueError("warps that run different programs meet no other blocks")
 
     def alone(active: Active) -> None:
         if active is None:
-            m.join()
+            m.join(None, clusters)
             return
         _report_missing(m, s, active)
-        m.join(m.batch.any_block(active))
+        m.join(_met(m, active, clusters), clusters)
 
     def among_roles(active: Active) -> Generator[Wait, None, None]:
         arrivals = m.state.setdefault(BARRIER, _Arrivals(np.zeros(m.batch.lanes, np.bool_)))
@@ -54,9 +57,19 @@ def barrier(m: Machine, s: Sync, in_roles: bool) -> Step:
     return among_roles if in_roles else alone
 
 
+def _met(m: Machine, active: Mask, clusters: bool) -> Bools:
+    """The blocks that come to a barrier, or those of the clusters that do."""
+    blocks = m.batch.any_block(active)
+    if not clusters:
+        return blocks
+    size = m.batch.cluster
+    found: Bools = np.repeat(blocks.reshape(-1, size).any(axis=1), size)
+    return found
+
+
 def _report_missing(m: Machine, s: Sync, active: Mask) -> None:
     b = m.batch
-    torn = b.any_block(active) & ~b.whole_blocks(active)
+    torn = _met(m, active, s.scope == "cluster") & ~b.whole_blocks(active)
     if not torn.any():
         return
     block = int(np.argmax(torn))

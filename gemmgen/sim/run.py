@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmgen.ir.expr import value_of
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.sim import count
 from gemmgen.sim.cost import blocks_at_once
@@ -58,14 +59,16 @@ def run_kernel(
     machine = Machine(ir, _as_parameters(ir, scalars), dict(arrays), options.max_faults)
     program = Translator(machine).program()
     total = grid[0] * grid[1] * grid[2]
+    cluster = value_of(ir.cluster) or 1
     step = blocks_at_once(ir, total, options.memory_bytes)
     with np.errstate(all="ignore"):
         for first in range(0, total, step):
-            machine.start(Batch(first, min(step, total - first), ir.threads, grid))
+            machine.start(Batch(first, min(step, total - first), ir.threads, grid, cluster))
             for wait in program.go(None):
                 if not wait.ready():
                     machine.fault("deadlock", "program", wait.what, 0, (), None, "nothing can end this wait")
                     break
+            machine.end()
             if options.progress is not None:
                 options.progress(min(1.0, (first + step) / total))
     return RunResult(tuple(machine.log.faults), count.counters(machine.sites, machine.fma))

@@ -24,12 +24,14 @@ NOTED = 4096
 
 
 class Touch(NamedTuple):
-    """An access by the active lanes: ``width`` words from ``part + offset``."""
+    """An access by the active lanes: ``width`` words from ``part + offset``, of their own block's shared memory or of
+    that of their cluster's block number ``rank``."""
 
     site: Site
     part: Part
     offset: int
     active: Active
+    rank: int | None = None
 
 
 class Reporter(Protocol):
@@ -52,18 +54,22 @@ def touched(t: Touch, batch: Batch, block_words: int) -> tuple[Ints, Ints]:
     """Words [width, n] of an access and the n lanes that make it."""
     first = t.part.array + t.offset
     if block_words:
-        first = first + batch.block * block_words
+        first = first + batch.blocks_of(t.rank) * block_words
     lanes = np.arange(batch.lanes) if t.active is None else np.flatnonzero(t.active.array)
     return first[lanes][None, :] + np.arange(t.site.width, dtype=np.int64)[:, None], lanes
 
 
 class SharedShadow:
-    """Shadow of one shared array over all blocks of a batch."""
+    """Shadow of one shared array over all blocks of a batch; or of several whose memory is the same (``several``): then
+    what one of them left is nothing that another may read."""
 
-    def __init__(self, batch: Batch, clock: Clock, block_words: int, sites: list[Site], report: Reporter) -> None:
+    def __init__(
+        self, batch: Batch, clock: Clock, block_words: int, sites: list[Site], report: Reporter, several: bool = False
+    ) -> None:
         total = batch.blocks * block_words
         self.batch, self.clock, self.block_words = batch, clock, block_words
-        self.sites, self.report = sites, report
+        self.sites, self.report, self.several = sites, report, several
+        self.foreign: ForeignReads | None = None
         self.stamp = np.zeros(total, np.int32)
         self.writer: Threads = np.zeros(total, np.int32)
         self.site = np.zeros(total, np.int16)
@@ -75,6 +81,9 @@ class SharedShadow:
 
     def read(self, t: Touch) -> None:
         """Check a read against what was written, and note it."""
+        if t.rank is not None:
+            self._read_of_others(t)
+            return
         if not (self.complete and self.last_write <= self.clock.floor):
             self._check_read(t)
         self._noted.append((self.clock.now, t))
@@ -93,7 +102,7 @@ class SharedShadow:
     def settle(self) -> None:
         """All threads have met: reads made before cannot clash with what comes."""
         self._noted = [x for x in self._noted if x[0] > self.clock.floor]
-        if not self.complete:
+        if not self.complete and not self.several:
             self.complete = bool(self.stamp.all())
 
     def check(self, t: Touch) -> None:
@@ -125,7 +134,49 @@ class SharedShadow:
         if missing.any():
             lane, word = _first(missing, words, lanes)
             self.report("uninitialized", t.site, lane, word, "nothing wrote it")
+        if self.several:
+            self._check_whose(t.site, words, lanes, missing)
         self._check_written(t.site, words, lanes)
+
+    def _check_whose(self, site: Site, words: Ints, lanes: Ints, missing: Bools) -> None:
+        """What another array of the same memory left is not this one's."""
+        theirs = np.array([s.buffer != site.buffer for s in self.sites], np.bool_)[self.site[words]] & ~missing
+        if theirs.any():
+            lane, word = _first(theirs, words, lanes)
+            left = self.sites[int(self.site[word])].buffer
+            self.report("uninitialized", site, lane, word, f"nothing wrote it since {left} lay there")
+
+    def _read_of_others(self, t: Touch) -> None:
+        """A read of the shared memory of a cluster's blocks, in which the lanes' own block is one of them."""
+        words, lanes = touched(t, self.batch, self.block_words)
+        own = self.batch.blocks_of(t.rank)[lanes] == self.batch.block[lanes]
+        missing = self.stamp[words] == 0
+        if missing.any():
+            lane, word = _first(missing, words, lanes)
+            self.report("uninitialized", t.site, lane, word, "nothing wrote it")
+        self._check_whose(t.site, words, lanes, missing)
+        self._check_written(t.site, words[:, own], lanes[own])
+        words, lanes = words[:, ~own], lanes[~own]
+        late = (self.stamp[words] > self.clock.met[self.batch.block[lanes]]) & (self.stamp[words] > 0)
+        if late.any():
+            lane, word = _first(late, words, lanes)
+            other = f"thread {int(self.writer[word])} of another block writes it{self._line(word)}"
+            self.report("race", t.site, lane, word, f"{other}, with no barrier of the cluster between")
+        if self.foreign is None:
+            self.foreign = ForeignReads(self.stamp.size)
+        self.foreign.enter(t.site, self.clock.now, words, lanes)
+
+    def end(self) -> None:
+        """The blocks end, and their memory with them."""
+        if self.foreign is None:
+            return
+        block = np.arange(self.stamp.size) // self.block_words
+        late = self.foreign.stamp > self.clock.met[block]
+        if late.any():
+            word = int(np.argmax(late))
+            site, lane = self.sites[int(self.foreign.site[word])], int(self.foreign.lane[word])
+            other = "the block that has it may end before, with no barrier of the cluster between"
+            self.report("race", site, lane, word, other)
 
     def _check_written(self, site: Site, words: Ints, lanes: Ints) -> None:
         if self.last_write <= self.clock.floor:
@@ -147,6 +198,12 @@ class SharedShadow:
         if self._noted:
             own = words - self.batch.block[lanes] * self.block_words
             self._enter(int(own.min()), int(own.max()))
+        if self.foreign is not None:
+            late = self.foreign.stamp[words] > self.clock.met[self.batch.block[lanes]]
+            if late.any():
+                lane, word = _first(late, words, lanes)
+                other = f"thread {int(self.batch.thread[self.foreign.lane[word]])} of another block reads it"
+                self.report("race", site, lane, word, f"{other}, with no barrier of the cluster between")
         if self._readers is None:
             return
         found = self._readers.clash(words, lanes)
@@ -223,6 +280,18 @@ class Readers:
                 lane, word = _first(late, words, lanes)
                 return lane, word, int(self.thread[warp, word])
         return None
+
+
+class ForeignReads:
+    """The last read of every word by a thread of another block: its stamp, lane and access."""
+
+    def __init__(self, words: int) -> None:
+        self.stamp = np.zeros(words, np.int32)
+        self.lane: Ints = np.zeros(words, np.int64)
+        self.site = np.zeros(words, np.int16)
+
+    def enter(self, site: Site, stamp: int, words: Ints, lanes: Ints) -> None:
+        self.stamp[words], self.lane[words], self.site[words] = stamp, lanes, site.number
 
 
 def _first(where: Bools, words: Ints, lanes: Ints) -> tuple[int, int]:

@@ -91,6 +91,5 @@ class GlobalShadow:
         row, column = np.unravel_index(int(np.argmax(late)), late.shape)
         word = int(words[row, column])
         number, thread = divmod(int(mark.who[word]), self.batch.threads)
-        x, y, _ = self.batch.grid
-        block = (number % x, number // x % y, number // (x * y))
+        block = tuple(int(i) for i in self.batch.place(np.asarray(number)))
         self.report("race", site, int(lanes[column]), word, f"thread {thread} of block {block} {verb} it too")

@@ -26,7 +26,7 @@ class Part:
         self.lo = int(array.min())
         self.hi = int(array.max())
         self.memo: dict[Hashable, Any] = {}
-        self._index: dict[tuple[int, int], Ints] = {}
+        self._index: dict[tuple[int, int, int | None], Ints] = {}
 
     def range(self, active: Mask | None) -> tuple[int, int]:
         """Smallest and largest value over the active lanes."""
@@ -47,9 +47,10 @@ class Part:
             found = self.memo[key] = first if bool((self.array % width == first).all()) else -1
         return found
 
-    def index(self, width: int, block: Ints, block_words: int) -> Ints:
-        """Positions relative to the smallest, [width, lanes], each block ``block_words`` after the one before."""
-        key = (width, block_words)
+    def index(self, width: int, block: Ints, block_words: int, rank: int | None = None) -> Ints:
+        """Positions relative to the smallest, [width, lanes], each block ``block_words`` after the one before: those of
+        ``rank`` in the lanes' clusters, or the lanes' own."""
+        key = (width, block_words, rank)
         found = self._index.get(key)
         if found is None:
             base = self.array - self.lo + block * block_words if block_words else self.array - self.lo

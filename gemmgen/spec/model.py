@@ -43,12 +43,13 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle("cpasync", "copy tiles to shared memory past the registers, without waiting for them", needs=("smem",)),
     Toggle("tma", "let the tensor memory accelerator copy whole tiles (sm_90)", needs=("smem", "float4")),
     Toggle("spread", "start a tile's copies a few at a time between the products", needs=("cpasync",)),
-    Toggle("release", "each warp releases a tile by itself (an mbarrier), and none waits for the others", needs=("tma",)),
+    Toggle("release", "each warp releases a tile by itself, so that none waits for the others", needs=("tma",)),
     Toggle("prefetch", "fetch the fragments of step k + 1 before the products of step k", needs=("smem",)),
     Toggle("alongK", "keep A's tile row-major and fetch several steps of k of a row at once", needs=("smem", "float4")),
     Toggle("smem_swizzle", "permute pieces of A's rows in shared memory against bank conflicts", needs=("alongK",)),
     Toggle("directB", "fetch B from global memory straight into registers, past shared memory", needs=("smem",)),
     Toggle("snake", "walk every other row of the outer product backwards, so that a register is used twice running"),
+    Toggle("clusterReduce", "blocks that share a sum add it up as a cluster, in one kernel (sm_90)", needs=("smem",)),
     Toggle("separators", "close each step along k, so that the compiler keeps loads in place", needs=("prefetch",)),
 )
 
@@ -125,7 +126,10 @@ class Spec:
     pad_a: int = setting(0, "elements left empty after each row of A's shared tile", line="pad_a", form="number")
     pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
     split_k: int = setting(
-        1, "blocks that share the sum over K of a tile; a second kernel adds them up", line="split_k", form="number"
+        1,
+        "blocks that share the sum over K of a tile; a second kernel adds them up, or with clusterReduce they do",
+        line="split_k",
+        form="number",
     )
     min_blocks: int = setting(
         0,

@@ -8,6 +8,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
 from gemmgen.spec.suggest import multiples_near
 
@@ -22,7 +23,7 @@ SWIZZLED = (8, 16, 32)
 """Elements of a row that a swizzle permutes: 32, 64 and 128 bytes."""
 SWIZZLED_ROWS = 8
 """Rows after which a swizzle repeats."""
-CAPABILITIES = {"cpasync": 80, "tma": 90}
+CAPABILITIES = {"cpasync": 80, "tma": 90, "clusterReduce": 90}
 """The least compute capability that has the instructions of a toggle, times ten."""
 
 
@@ -53,8 +54,22 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
     if s.good("stages") and s.spec.stages > 2 and not s.spec.has("cpasync") and not s.spec.has("tma"):
         message = f"stages {s.spec.stages} needs cpasync or tma: through registers one tile is on its way at a time"
         yield Problem(message, "stages 2 needs neither", s.span("stages"))
+    if s.spec.has("clusterReduce") and s.good("split_k"):
+        yield from _cluster(s)
     if s.spec.has("tma"):
         yield from _tma(s)
+
+
+def _cluster(s: Subject) -> Iterator[Problem]:
+    """The blocks that share a sum are a cluster, of no more blocks than every GPU that has clusters can run."""
+    split, where = s.spec.split_k, s.span("split_k", "use clusterReduce")
+    if split < 2:
+        message = f"clusterReduce adds up what several blocks have of a sum, and split_k is {split}"
+        yield Problem(message, f"write 'split_k 2', up to {PORTABLE_SIZE}, or leave clusterReduce out", where)
+    elif split > PORTABLE_SIZE:
+        message = f"clusterReduce makes the blocks that share a sum a cluster, and split_k {split} is over its limit of"
+        hint = f"'split_k {PORTABLE_SIZE}' is the most; without clusterReduce a second kernel adds up any number"
+        yield Problem(f"{message} {PORTABLE_SIZE}", hint, where)
 
 
 def _architecture(s: Subject) -> Iterator[Problem]:

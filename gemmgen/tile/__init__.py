@@ -26,9 +26,20 @@ def check_resources(spec: Spec) -> list[Problem]:
     p = build(spec, EXACT)
     if p.shared_bytes <= SHARED_LIMIT:
         return []
+    if p.tile_bytes <= SHARED_LIMIT:
+        return [_too_many_sums(spec, p.sums_bytes)]
     parts = " + ".join(f"{b.name} {b.bytes}" for b in p.buffers)
-    need = f"the block's tiles need {p.shared_bytes} bytes of shared memory ({parts})"
+    need = f"the block's tiles need {p.tile_bytes} bytes of shared memory ({parts})"
     message = f"{need}; a block has at most {SHARED_LIMIT}"
-    (bm, bn, bk), fixed = spec.block, p.shared_bytes
+    (bm, bn, bk), fixed = spec.block, p.tile_bytes
     fits = max(1, bk * SHARED_LIMIT // fixed)
     return [Problem(message, f"BK of {fits} or less fits with {bm}x{bn}", spec.spans.get("tile block"))]
+
+
+def _too_many_sums(spec: Spec, need: int) -> Problem:
+    """A cluster's block leaves all its sums in its shared memory."""
+    (bm, bn, _), tn, most = spec.block, spec.thread[1], SHARED_LIMIT // 4
+    message = f"clusterReduce leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
+    columns = most // bm // tn * tn
+    hint = f"{bm}x{columns} would fit" if columns else f"a block tile of {most} elements would fit"
+    return Problem(message, hint, spec.spans.get("use clusterReduce", spec.spans.get("tile block")))

@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gemmgen.tile.statements import Arrived, Barrier, Bring, Fragment, Inner, Landed, Release, TileStmt
+from gemmgen.tile.statements import (
+    Arrived,
+    Barrier,
+    Bring,
+    Finish,
+    Fragment,
+    Gather,
+    Inner,
+    Landed,
+    Publish,
+    Release,
+    TileStmt,
+)
 
+SUMS = "sums"
+"""What the blocks of a cluster leave to one another, as a buffer."""
 Tile = tuple[str, int]
 """A buffer, and which of its stages: the number of a tile relative to the turn, modulo the depth."""
 
 
 @dataclass
 class _Pending:
-    """Tiles that threads have written or read since they last met. ``named`` are the buffers that are read at all."""
+    """Tiles that threads have written or read since they last met. ``named`` are the buffers that are read at all;
+    ``released`` are tiles whose copies wait for each warp's release by themselves."""
 
     named: frozenset[str] = frozenset()
     written: set[Tile] = field(default_factory=set)
     read: set[Tile] = field(default_factory=set)
+    released: set[Tile] = field(default_factory=set)
 
     def met(self) -> None:
-        self.written, self.read = set(), set()
+        self.written, self.read, self.released = set(), set(), set()
 
     def next_turn(self, depth: int) -> None:
         """One tile on: what lay one ahead is the turn's own."""
         self.written = {(name, (ahead - 1) % depth) for name, ahead in self.written}
         self.read = {(name, (ahead - 1) % depth) for name, ahead in self.read}
+        self.released = {(name, (ahead - 1) % depth) for name, ahead in self.released}
+
+
+Three = tuple[tuple[TileStmt, ...], tuple[TileStmt, ...], tuple[TileStmt, ...]]
 
 
 def with_barriers(
-    prologue: tuple[TileStmt, ...], body: tuple[TileStmt, ...], depth: int
-) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
-    """The prologue and the loop's body with the barriers that their hazards need.
+    prologue: tuple[TileStmt, ...], body: tuple[TileStmt, ...], tail: tuple[TileStmt, ...], depth: int
+) -> Three:
+    """The prologue, the loop's body and what follows it, with the barriers that their hazards need.
 
-    The body's barriers are those of a turn in the middle of the loop, whose pending accesses are its predecessor's.
+    The body's barriers are those of a turn in the middle of the loop, whose pending accesses are its predecessor's; the
+    tail's pending accesses are those of the last turn (where there was none, there was no tile).
     """
     named = frozenset(name for s in (*prologue, *body) for name, _ in reads(s))
     steady = _Pending(named)
@@ -46,10 +67,25 @@ def with_barriers(
     if isinstance(placed[0], Barrier):
         # The same at the end of a turn, where it reads as what it is: all are done with the tile.
         placed = (*placed[1:], Barrier(placed[0].hazard.replace("overwritten below", "overwritten by the next step")))
+        steady.met()
     start = _Pending(named)
     lead = _place(prologue, start, depth)
     needed = _first_hazard(placed, start, depth)
-    return (*lead, *((Barrier(needed),) if needed else ())), placed
+    return (*lead, *((Barrier(needed),) if needed else ())), placed, tuple(_tail(tail, steady, depth))
+
+
+def _tail(tail: tuple[TileStmt, ...], pending: _Pending, depth: int) -> Iterator[TileStmt]:
+    """What follows the loop: the last uses of a block's tiles, and what the blocks of a cluster do to one another."""
+    for s in tail:
+        among_blocks = any(name == SUMS for name, _ in (*reads(s), *overwrites(s)))
+        for x in _one(s, pending, depth):
+            yield _cluster_barrier(x.hazard) if isinstance(x, Barrier) and among_blocks else x
+
+
+def _cluster_barrier(hazard: str) -> Barrier:
+    """The same hazard between the threads of several blocks; what overwrites is a block that ends."""
+    hazard = hazard.replace("all threads", "all blocks of the cluster")
+    return Barrier(hazard.replace("overwritten below", "gone when one of them ends"), "cluster")
 
 
 def _first_hazard(placed: tuple[TileStmt, ...], pending: _Pending, depth: int) -> str:
@@ -77,8 +113,8 @@ def _one(s: TileStmt, pending: _Pending, depth: int) -> list[TileStmt]:
         pending.met()
     pending.written |= {(name, ahead % depth) for name, ahead in lands(s)}
     pending.read |= {(name, ahead % depth) for name, ahead in reads(s)}
-    if isinstance(s, Release):  # who overwrites the tile waits for every warp by itself
-        pending.read = {(name, ahead) for name, ahead in pending.read if ahead != s.ahead % depth}
+    if isinstance(s, Release):
+        pending.released |= {(name, ahead) for name, ahead in pending.read if ahead == s.ahead % depth}
     return [Barrier(hazard), s] if hazard else [s]
 
 
@@ -87,9 +123,10 @@ def _hazard(s: TileStmt, pending: _Pending, depth: int) -> str:
     if late:
         # What came with it is read later, and is seen by then thanks to the same barrier.
         stages = {ahead for _, ahead in late}
-        late = {(name, ahead) for name, ahead in pending.written if name in pending.named and ahead in stages}
+        late |= {(name, ahead) for name, ahead in pending.written if name in pending.named and ahead in stages}
         return f"{_names(late)}: written by all threads above, read by all below"
-    soon = {(name, ahead % depth) for name, ahead in overwrites(s)} & pending.read
+    reading = pending.read - pending.released if isinstance(s, Bring) else pending.read
+    soon = {(name, ahead % depth) for name, ahead in overwrites(s)} & reading
     if soon:
         return f"{_names(soon)}: read by all threads above, overwritten below"
     return ""
@@ -106,6 +143,8 @@ def reads(s: TileStmt) -> frozenset[Tile]:
             return frozenset({(name, 0)})
         case Inner(body):
             return frozenset().union(*(reads(x) for x in body))
+        case Gather():
+            return frozenset({(SUMS, 0)})
         case _:
             return frozenset()
 
@@ -117,6 +156,10 @@ def overwrites(s: TileStmt) -> frozenset[Tile]:
             return frozenset((c.buffer, ahead) for c in copies)
         case Inner(brings=brings):
             return frozenset().union(*(overwrites(x) for x in brings))
+        case Publish(tiles, stages):
+            return frozenset((name, stage) for name in tiles for stage in range(stages))
+        case Finish(gathered=True):
+            return frozenset({(SUMS, 0)})  # as the block ends
         case _:
             return frozenset()
 
@@ -128,6 +171,8 @@ def lands(s: TileStmt) -> frozenset[Tile]:
             return overwrites(s)
         case Landed(ahead):
             return frozenset((name, ahead) for name in ("As", "Bs"))
+        case Publish():
+            return frozenset({(SUMS, 0)})
         case Arrived():
             return frozenset()  # an mbarrier shows it to all who wait
         case _:

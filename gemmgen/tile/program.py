@@ -151,6 +151,9 @@ class TileProgram:
     copies: tuple[Copy, ...] = ()
     pipeline: Pipeline = Pipeline()
     split_k: int = 1
+    cluster_sums: int = 0
+    """Where the blocks that share a sum are a cluster and add it up: elements of one piece of a thread's sums, as they
+    leave them to one another; 0 where a second kernel adds up."""
 
     @property
     def threads(self) -> int:
@@ -159,7 +162,17 @@ class TileProgram:
 
     @property
     def shared_bytes(self) -> int:
+        return max(self.tile_bytes, self.sums_bytes)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Shared memory of the tiles of A and B."""
         return sum(b.bytes for b in self.buffers)
+
+    @property
+    def sums_bytes(self) -> int:
+        """Shared memory in which a cluster's block leaves its sums, in the tiles' place."""
+        return 4 * self.block[0] * self.block[1] if self.cluster_sums else 0
 
     def extent(self, dim: Dim) -> int:
         return self.block[("m", "n", "k").index(dim)]

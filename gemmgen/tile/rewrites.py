@@ -173,6 +173,13 @@ def split_k(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, split_k=spec.split_k)
 
 
+def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
+    """The blocks that share a sum leave their parts to one another in shared memory, however C is aligned."""
+    thread = p.product.level("thread")
+    run = thread.n if p.contiguous("C") == "n" else thread.m
+    return replace(p, cluster_sums=widest(16, run) if spec.has("float4") else 1)
+
+
 def unroll(p: TileProgram, spec: Spec) -> TileProgram:
     """Some steps along k make the text of the loop, not all of a tile."""
     return replace(p, product=replace(p.product, unroll=spec.unroll))
@@ -232,6 +239,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("separators", separators),
     ("unroll", unroll),
     ("split_k", split_k),
+    ("clusterReduce", cluster_reduce),
     (None, guards),
 )
 

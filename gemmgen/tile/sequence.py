@@ -17,10 +17,12 @@ from gemmgen.tile.statements import (
     Commit,
     Finish,
     Fragment,
+    Gather,
     Inner,
     Landed,
     Last,
     Multiply,
+    Publish,
     Release,
     Steps,
     TileStmt,
@@ -33,8 +35,16 @@ def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
         inner = Inner((*_fragments(p), Multiply()), whole=True)
         return (Clear(), inner, Finish())
     prologue, body = _pipeline(p)
-    before, turn = with_barriers(prologue, body, p.pipeline.depth)
-    return (Clear(), *before, Steps(turn), Finish())
+    tail = _tail(p)
+    before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth)
+    return (Clear(), *before, Steps(turn), *after)
+
+
+def _tail(p: TileProgram) -> tuple[TileStmt, ...]:
+    """What comes after the loop over tiles of K."""
+    if not p.cluster_sums:
+        return (Finish(),)
+    return (Publish(tuple(b.name for b in p.buffers), p.pipeline.depth), Gather(), Finish(gathered=True))
 
 
 def _fragments(p: TileProgram) -> tuple[Fragment, ...]:

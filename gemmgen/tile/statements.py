@@ -56,9 +56,10 @@ class Release:
 
 @dataclass(frozen=True)
 class Barrier:
-    """All threads of the block meet. ``hazard`` is what would go wrong without it."""
+    """All threads of the block meet, or of all blocks of its cluster. ``hazard`` is what would go wrong without it."""
 
     hazard: str
+    scope: Literal["block", "cluster"] = "block"
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,42 @@ class Inner:
 
 
 @dataclass(frozen=True)
+class Publish:
+    """Each thread leaves its sums in the block's shared memory, in the place of ``tiles`` (each ``stages``
+    times), for the cluster's blocks."""
+
+    tiles: tuple[str, ...]
+    stages: int
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Each thread fetches its block's share of the sums, as all blocks of the cluster left them."""
+
+
+@dataclass(frozen=True)
 class Finish:
-    """C = alpha * acc + beta * C."""
+    """C = alpha * acc + beta * C, and the block ends. ``gathered``: acc are the sums of several blocks, in their order,
+    of which each block of a cluster stores a share."""
+
+    gathered: bool = False
 
 
 TileStmt: TypeAlias = (
-    Clear | Bring | Commit | Landed | Arrived | Release | Barrier | Fragment | Multiply | Ahead | Steps | Last | Inner | Finish
+    Clear
+    | Bring
+    | Commit
+    | Landed
+    | Arrived
+    | Release
+    | Barrier
+    | Fragment
+    | Multiply
+    | Ahead
+    | Steps
+    | Last
+    | Inner
+    | Publish
+    | Gather
+    | Finish
 )

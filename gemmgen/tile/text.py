@@ -16,10 +16,12 @@ from gemmgen.tile.statements import (
     Commit,
     Finish,
     Fragment,
+    Gather,
     Inner,
     Landed,
     Last,
     Multiply,
+    Publish,
     Release,
     Steps,
     TileStmt,
@@ -32,7 +34,8 @@ def print_tile(p: TileProgram) -> str:
     """``sequence(p)`` and the decisions it reads, for ``--emit tile`` and for differences between two specs."""
     lines = ["block tile of C at (bm, bn)", f"  threads = {p.threads}: {_levels(p)}"]
     if p.split_k > 1:
-        lines.append(f"  {p.split_k} blocks for each tile, each with a part of K")
+        among = ", in a cluster" if p.cluster_sums else ""
+        lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
     lines += [f"  {line}" for b in p.buffers for line in _buffer(b)]
     for s in sequence(p):
         lines += [f"  {line}" for line in _stmt(p, s)]
@@ -84,23 +87,33 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield f"for the first {count} tiles:" if count > 1 else "the first tile:"
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
-        case Barrier(hazard):
-            yield f"{'barrier':<24}# {hazard}"
+        case Barrier(hazard, scope):
+            yield f"{'barrier' if scope == 'block' else 'cluster barrier':<24}# {hazard}"
         case Fragment():
             yield _fragment(p, s)
         case Multiply(behind):
             yield "acc += a x b of the step before" if behind else "acc += a x b"
-        case Finish():
-            edges = ", ".join(sorted(p.output.guard))
-            note = f", inside {edges} only" if edges else ""
-            stored = f"{4 * p.output.width} bytes a store{note}"
-            if p.split_k == 1:
-                yield f"C[bm, bn] = alpha * acc + beta * C   {stored}"
-            else:
-                yield f"W[part, bm, bn] = acc   {stored}"
-                yield "then, in a second kernel: C = alpha * (the parts of W, added up in their order) + beta * C"
+        case Publish(tiles):
+            yield f"sums = acc   {4 * p.cluster_sums} bytes a store, in the place of {', '.join(tiles)}"
+        case Gather():
+            yield f"parts = this block's share of the sums of every block   {4 * p.cluster_sums} bytes"
+        case Finish(gathered):
+            yield from _finish(p, gathered)
         case _:
             assert_never(s)
+
+
+def _finish(p: TileProgram, gathered: bool) -> Iterator[str]:
+    edges = ", ".join(sorted(p.output.guard))
+    note = f", inside {edges} only" if edges else ""
+    stored = f"{4 * p.output.width} bytes a store{note}"
+    if gathered:
+        yield f"C[bm, bn], this block's share = alpha * (the parts, added up in their order) + beta * C   {stored}"
+    elif p.split_k == 1:
+        yield f"C[bm, bn] = alpha * acc + beta * C   {stored}"
+    else:
+        yield f"W[part, bm, bn] = acc   {stored}"
+        yield "then, in a second kernel: C = alpha * (the parts of W, added up in their order) + beta * C"
 
 
 def _tile(ahead: int) -> str:

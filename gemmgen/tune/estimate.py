@@ -23,6 +23,8 @@ FEWEST_ADDRESSES = 12  # of those, that no compiler does without
 LAUNCH_S = 2.0e-6
 ROUND_CLOCKS = 1500  # of filling a pipeline, and of starting a block
 STORE_BYTES_A_CLOCK = 32
+CLUSTER_CLOCKS = 1000  # of meeting the other blocks of a cluster twice
+CLUSTER_BYTES_A_CLOCK = 32  # that an SM reads of others' shared memory
 HIDDEN = 400.0  # running sums of all warps of an SM at which most latency is hidden
 WORST = 4.0
 """A candidate modelled this many times slower than the best one is not tried."""
@@ -171,6 +173,9 @@ def _reduction_s(spec: Spec, shape: Shape, gpu: Gpu) -> float:
     split = split_of(spec)
     if split == 1:
         return 0.0
+    if spec.has("clusterReduce"):  # a block's tile of sums passes between the SMs while the block is there
+        (bm, bn, _), rounds = spec.block, -(-blocks_of(spec, shape) // gpu.sms)
+        return rounds * (CLUSTER_CLOCKS + 4 * bm * bn / CLUSTER_BYTES_A_CLOCK) / gpu.clock_hz
     return LAUNCH_S + 8.0 * split * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
 
 

@@ -22,6 +22,8 @@ TEXTS = {
     "tma_pipe": f"kernel pipe\n{ENGINE}, prefetch, snake, separators\nstages 3\nunroll 8\nmin_blocks 2\n",
     "split": f"kernel shared_sum\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nsplit_k 4\n",
     "split_tma": f"kernel shared_engine\n{ENGINE}\nstages 3\nsplit_k 3\n",
+    "cluster": f"kernel cluster_sum\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}, clusterReduce\nsplit_k 8\n",
+    "cluster_tma": f"kernel cluster_engine\n{ENGINE}, prefetch, clusterReduce\nstages 3\nsplit_k 3\n",
 }
 SIZES = [
     (128, 128, 32), (256, 384, 96), (512, 256, 4096), (132, 260, 36), (1, 4, 4), (127, 129, 131), (1000, 1000, 1000),

@@ -2,7 +2,8 @@
 //
 // The threads of a block are fibers of one OS thread, run in turn from barrier to barrier. So a missing barrier shows
 // (a thread runs ahead of those that it should have waited for), a barrier that some threads do not reach is
-// reported rather than hung on, and shared memory starts as NaN in every block. Misaligned accesses and indices past
+// reported rather than hung on, and shared memory starts as NaN in every block (cluster_stub.h has what blocks of a
+// cluster do to one another). Misaligned accesses and indices past
 // a declared array call the handlers below, through -fsanitize=alignment,bounds.
 
 #pragma once
@@ -32,6 +33,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __cvta_generic_to_shared(pointer) ((size_t)(pointer))
 #define __syncthreads() host::barrier(__LINE__)
+#define __cluster_dims__(...)
 
 struct __attribute__((aligned(8))) float2 { float x, y; };
 struct __attribute__((aligned(16))) float4 { float x, y, z, w; };
@@ -48,7 +50,7 @@ inline size_t min(size_t a, size_t b) { return a < b ? a : b; }
 namespace host {
 
 constexpr size_t STACK = 64 * 1024;
-enum class State { ready, polling, waiting, done };
+enum class State { ready, polling, waiting, meeting, done };  // meeting: at a barrier of the cluster
 
 // A copy that has been started: it lands when its group is waited for, and not before. No source: zeros.
 struct Copy { float* dst; const float* src; size_t bytes; };
@@ -68,6 +70,7 @@ static int current;
 static void (*entry)(void** arguments);
 static void** arguments;
 static char fault[256];
+static bool meets;  // the block has not ended, but come to a barrier of its cluster
 static unsigned long long progress;  // grows with everything that a poll could wait for
 
 // Gives up the kernel with a message. Does not return.
@@ -89,6 +92,12 @@ inline void barrier(int line)
 {
     ++progress;
     leave(State::waiting, line);
+}
+
+inline void cluster_barrier(int line)
+{
+    ++progress;
+    leave(State::meeting, line);
 }
 
 // Lets other threads run, to look again later at what is waited for.
@@ -150,23 +159,24 @@ inline bool turn(int threads, bool reverse)
     return true;
 }
 
-// Whether the block has finished; a fault where some threads wait and others never will.
+// Whether the block has finished, or waits for others; a fault where some threads wait and others never will.
 inline bool finished(int threads)
 {
     int waiting = 0, other = -1;  // `other`: a thread that is not where thread 0 is
-    for (const Fiber& fiber : fibers) waiting += fiber.state == State::waiting;
+    for (const Fiber& fiber : fibers) waiting += fiber.state == State::waiting || fiber.state == State::meeting;
     for (int t = 0; t < threads; ++t)
         if (fibers[t].state != fibers[0].state || (waiting && fibers[t].line != fibers[0].line)) other = t;
     if (other >= 0) {
-        const Fiber& shown = fibers[fibers[0].state == State::waiting ? 0 : other];
+        const Fiber& shown = fibers[fibers[0].state != State::done ? 0 : other];
         int here = 0;
-        for (const Fiber& fiber : fibers) here += fiber.state == State::waiting && fiber.line == shown.line;
+        for (const Fiber& fiber : fibers) here += fiber.state != State::done && fiber.line == shown.line;
         snprintf(fault, sizeof fault, "line %d: barrier not reached by all: %d of %d threads wait (block %u, %u)",
                  shown.line, here, threads, blockIdx.x, blockIdx.y);
         return true;
     }
+    meets = fibers[0].state == State::meeting;
     for (Fiber& fiber : fibers) fiber.state = State::ready;
-    return waiting == 0;
+    return waiting == 0 || meets;
 }
 
 // Whether some threads polled; they are to look again. A fault where nothing has happened since they last did.
@@ -182,34 +192,38 @@ inline bool polled(unsigned long long before)
     return some;
 }
 
+inline void start_block(int threads)
+{
+    fibers.resize(threads);
+    stacks.resize(threads * STACK);
+    for (int t = 0; t < threads; ++t) start(t);
+}
+
 inline void run_block(int threads, bool reverse)
 {
-    for (int t = 0; t < threads; ++t) start(t);
     for (unsigned long long before = progress; turn(threads, reverse); before = progress) {
         if (polled(before) ? fault[0] != 0 : finished(threads)) return;
     }
 }
 
-inline void forget_barriers(const char* begin, const char* end);
+// Of a block that begins: its shared memory.
+inline void enter_memory(char* begin, char* end);
+inline void run_cluster(unsigned int size, int threads, bool reverse, char* begin, char* end);
 
-// Runs a whole grid. 0, or 1 with the fault in `message`.
-inline int launch(void (*kernel)(void**), const unsigned int* grid, int threads, void** given, bool reverse,
-                  char* shared_begin, char* shared_end, char* message, size_t capacity)
+// Runs a whole grid, of which `cluster` neighbours along z run together. 0, or 1 with the fault in `message`.
+inline int launch(void (*kernel)(void**), const unsigned int* grid, unsigned int cluster, int threads, void** given,
+                  bool reverse, char* shared_begin, char* shared_end, char* message, size_t capacity)
 {
     entry = kernel;
     arguments = given;
     fault[0] = 0;
-    fibers.resize(threads);
-    stacks.resize(threads * STACK);
     blockDim = {(unsigned int)threads, 1, 1};
     gridDim = {grid[0], grid[1], grid[2]};
-    for (unsigned int z = 0; z < grid[2]; ++z)
+    for (unsigned int z = 0; z < grid[2]; z += cluster)
         for (unsigned int y = 0; y < grid[1]; ++y)
             for (unsigned int x = 0; x < grid[0]; ++x) {
                 blockIdx = {x, y, z};
-                forget_barriers(shared_begin, shared_end);
-                if (shared_begin) memset(shared_begin, 0xff, shared_end - shared_begin);  // every float a NaN
-                run_block(threads, reverse);
+                run_cluster(cluster, threads, reverse, shared_begin, shared_end);
                 if (fault[0]) {
                     snprintf(message, capacity, "%s", fault);
                     return 1;
@@ -234,12 +248,14 @@ inline void call(void (*kernel)(P...), void** values)
 }  // namespace host
 
 #include "tma_stub.h"
+#include "cluster_stub.h"
 
-inline void host::forget_barriers(const char* begin, const char* end)
+inline void host::enter_memory(char* begin, char* end)
 {
     barriers.clear();
     shared_first = begin;
     shared_last = end;
+    if (begin) memset(begin, 0xff, end - begin);  // every float a NaN
 }
 
 // What a call is turned into that a test leaves out.

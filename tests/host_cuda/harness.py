@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 STUB = Path(__file__).with_name("cuda_stub.h")
-STUBS = (STUB, Path(__file__).with_name("tma_stub.h"))
+STUBS = (STUB, *(Path(__file__).with_name(name) for name in ("tma_stub.h", "cluster_stub.h")))
 MAP = "__grid_constant__ TensorMap"
 MAP_BYTES = 128
 # Multiply-adds stay two roundings, so that results are those of NumPy bit for bit. What one branch sets and another of
@@ -28,7 +28,10 @@ FLAGS = [
     *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-sign-compare", "-Wno-unused-parameter"),
     *("-Wno-maybe-uninitialized", "-Wno-psabi"),
 ]
-SIGNATURE = re.compile(r'extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\(([^)]*)\)\s*\{')
+SIGNATURE = re.compile(
+    r'extern "C" __global__ void (?:__cluster_dims__\(1, 1, (?P<cluster>\w+)\) )?__launch_bounds__\([^)]*\)'
+    r"\s*(?P<name>\w+)\((?P<parameters>[^)]*)\)\s*\{"
+)
 # A helper in PTX, of which cuda_stub.h has a version in C++ under the same name.
 HELPER = re.compile(r"^__device__ .*\)\n\{\n(?:    .*\n)*\}\n", re.MULTILINE)
 CTYPES: dict[str, Any] = {"int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float}
@@ -112,12 +115,13 @@ def _unit(at: int, name: str, text: str) -> tuple[str, tuple[str, ...]]:
     """C++ of one kernel, in a namespace and a section of its own, with a function that runs it."""
     found = SIGNATURE.search(text)
     assert found, f"no kernel in {name}"
-    kinds = tuple(p.rsplit(" ", 1)[0].removeprefix("const ") for p in re.split(r",\s*", found.group(2).strip()))
+    kinds = tuple(p.rsplit(" ", 1)[0].removeprefix("const ") for p in re.split(r",\s*", found["parameters"].strip()))
     dynamic = "extern __shared__" in text
-    body = f"{text[: found.start(1)]}kernel_{at}_entry{text[found.end(1) :]}"
+    body = f"{text[: found.start('name')]}kernel_{at}_entry{text[found.end('name') :]}"
     body = body.replace("extern __shared__", "extern __dynamic_shared__")
     body = HELPER.sub(_without_ptx, body)
     section = f"shared_{at}"
+    cluster = f"kernel_{at}::{found['cluster']}" if found["cluster"] else "1"
     storage = f'alignas(1024) __attribute__((section("{section}"))) float dynamicShared[57 * 1024];' if dynamic else ""
     return (
         f"""
@@ -133,8 +137,8 @@ static void call(void** values) {{ host::call(kernel_{at}_entry, values); }}
 }}
 extern "C" int run_{at}(unsigned int* grid, int threads, void** values, int reverse, char* message, size_t capacity)
 {{
-    return host::launch(kernel_{at}::call, grid, threads, values, reverse, __start_{section}, __stop_{section}, message,
-                        capacity);
+    return host::launch(kernel_{at}::call, grid, {cluster}, threads, values, reverse, __start_{section},
+                        __stop_{section}, message, capacity);
 }}
 """,
         kinds,

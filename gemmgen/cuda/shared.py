@@ -1,0 +1,70 @@
+"""Shared memory that is one array, of which the tiles are parts: where it is more than a kernel may declare, or where
+something else takes the tiles' place later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gemmgen.cuda.layout import Line
+from gemmgen.cuda.terms import TYPES, dimensions
+from gemmgen.ir.expr import Expr
+from gemmgen.ir.memory import in_memory_order, replaced_bytes
+from gemmgen.ir.nodes import DTYPE_BYTES, Array, KernelIR
+from gemmgen.ir.show import show
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""What a kernel may declare; more has to be asked for at launch (CUDA C++ Programming Guide, compute capabilities)."""
+
+
+def shared_parts(ir: KernelIR, dynamic: bool) -> Iterator[Line]:
+    """The one array, and each of the kernel's as a pointer into it."""
+    align = max(16, *(a.align for a in ir.shared))
+    placed, size = _placed(ir.shared)
+    if dynamic:
+        limit = f"more than the {STATIC_SHARED_BYTES} that a kernel may declare: given at launch."
+        yield Line(1, "", f"{ir.shared_bytes} bytes, {limit}")
+        yield Line(1, f"extern __shared__ __align__({align}) float dynamicShared[];")
+    else:
+        yield Line(1, f"__shared__ __align__({align}) float blockShared[{size}];")
+    for array, offsets in placed:
+        code, *tail = _part(array, ["dynamicShared" if dynamic else "blockShared", *offsets])
+        others = " and ".join(array.over)
+        yield Line(1, code, f"takes the place of {others}, once all is multiplied" if others else "", tail=tuple(tail))
+
+
+def _placed(shared: Sequence[Array]) -> tuple[list[tuple[Array, list[str]]], str]:
+    """Each array with the sizes of those before it, and the size of all, in floats."""
+    own, over = replaced_bytes(shared)
+    replaced = {name for a in shared for name in a.over}
+    found: list[tuple[Array, list[str]]] = []
+    sizes: list[str] = []
+    for array in in_memory_order(shared):
+        if over > own and array.name not in replaced:
+            sizes, over = [_floats(next(a for a in shared if a.over))], 0
+        found.append((array, list(sizes)))
+        sizes.append(_floats(array))
+    if over > own:
+        sizes = [_floats(next(a for a in shared if a.over))]
+    return [*found, *((a, []) for a in shared if a.over)], " + ".join(sizes)
+
+
+def _floats(array: Array) -> str:
+    """The size of an array in floats."""
+    each = DTYPE_BYTES[array.dtype] // DTYPE_BYTES["f32"]
+    return " * ".join([*([str(each)] if each > 1 else []), *map(_factor, array.shape or ())])
+
+
+def _factor(extent: Expr) -> str:
+    """An extent as part of a product."""
+    text = show(extent)
+    return f"({text})" if " " in text else text
+
+
+def _part(array: Array, offsets: list[str]) -> list[str]:
+    kind = TYPES[array.dtype]
+    start = " + ".join(offsets)
+    inner = dimensions((array.shape or ())[1:])
+    if inner:
+        return [f"{kind} (*{array.name}){inner} =", f"reinterpret_cast<{kind} (*){inner}>({start});"]
+    cast = start if kind == "float" else f"reinterpret_cast<{kind}*>({start})"
+    return [f"{kind}* {array.name} =", f"{cast};"]
