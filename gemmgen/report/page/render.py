@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.analysis.paragraph import time_text
 from gemmgen.report.page import lesson
 from gemmgen.report.page.context import cublas_bars, rooflines, rung_context, time_of
 from gemmgen.report.page.words import times
@@ -77,4 +78,5 @@ def figure(value: float | None) -> str:
 
 
 def milliseconds(value: float) -> str:
-    return f"{value:.3g}\u202fms"
+    """Milliseconds, in the unit that suits them."""
+    return time_text(value / 1e3).replace(" ", "\u202f")
