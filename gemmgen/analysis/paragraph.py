@@ -7,13 +7,14 @@ from gemmgen.analysis.bottleneck import MEANS, RESOURCES, Bottleneck, bottleneck
 from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.explain import Explanation
 
-_LIMIT = {
+LIMIT = {
     "shared": "its banks deliver 128 bytes a clock to each SM, and no more",
     "l1": "each 128-byte line that a request touches takes a clock of its SM",
     "l2": "a byte that an SM has not kept comes from there",
     "latency": "a step's loads must arrive before its multiply-adds begin, and too few blocks fill the wait",
     "issue": "each scheduler of an SM starts one instruction a clock",
 }
+"""What is scarce where a resource binds."""
 
 
 def paragraph(e: Explanation) -> str:
@@ -22,7 +23,7 @@ def paragraph(e: Explanation) -> str:
         return f"{e.ir.name} has nothing to multiply at this size."
     m, n, k = e.size
     of = bottleneck(e)
-    what = of.name if of.cause or of.resource not in _LIMIT else f"{of.name}: {_LIMIT[of.resource]}"
+    what = of.name if of.cause or of.resource not in LIMIT else f"{of.name}: {LIMIT[of.resource]}"
     text = f"{e.ir.name} at {m}x{n}x{k} on {e.gpu.title} is bound by {what}. {share_text(e, of)}"
     parts = (text, _why(e, of), _advice_text(e), *(f"Warning: {w}." for w in e.warnings))
     return " ".join(part for part in parts if part)
@@ -123,7 +124,8 @@ def _advised(e: Explanation, found: Advice) -> str:
     saved = 1 - after.total_s / found.before.total_s
     if found.together:
         words = f"No single setting that was tried lowers it at this size, but several do together: {change.words}"
-    return f"{words}{where} would lower the expected time by {saved:.0%} as written, and what binds is then {RESOURCES[after.by]}."
+    then = f"and what binds is then {RESOURCES[after.by]}"
+    return f"{words}{where} would lower the expected time by {saved:.0%} as written, {then}."
 
 
 def time_text(seconds: float) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.analysis.paragraph import time_text
 from gemmgen.report.page import lesson
 from gemmgen.report.page.context import cublas_bars, rooflines, rung_context, time_of
+from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.report.page.words import times
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def render(rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run
             bars=cublas_bars(rungs, run),
             times_of=[time_of(facts, run) for facts in rungs],
             lesson=lesson,
+            glossary=GLOSSARY,
             version=__version__,
             css=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
             script=(TEMPLATES / "page.js").read_text(encoding="utf-8"),
