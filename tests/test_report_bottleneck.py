@@ -14,7 +14,7 @@ from gemmgen.report.page import modelled_gpu, page
 from gemmgen.report.page.facts import RungFacts, facts_of
 from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.report.page.recorded import Measured, Time
-from gemmgen.report.page.remedy import measured_text, named, remedy, unexplained
+from gemmgen.report.page.remedy import lowers, measured_text, named, remedy, unexplained
 from gemmgen.report.page.words import spec_delta
 
 SIZE = (4096, 4096, 4096)
@@ -55,6 +55,20 @@ def test_one_name_stands_in_every_place(root: Element, gathered: list[RungFacts]
     for place in (label, now.text, row.text):
         assert of.name in place and number_text in plain(place)
     assert strong.startswith(of.name) and f"is bound by {of.name}" in now.text
+
+
+def test_where_the_next_rung_does_not_lower_it_the_first_that_does_is_named(
+    root: Element, gathered: list[RungFacts]
+) -> None:
+    for number in MAIN[:-1]:
+        e, rest = gathered[number].explanation, [gathered[i] for i in MAIN if i > number]
+        assert e is not None
+        found = [f for f in rest if f.explanation is not None and lowers(f.explanation, bottleneck(e))]
+        card = next(root.by_id(f"rung-{NAMES[number]}").all("div", "next")).text
+        if found and found[0] is not rest[0]:
+            assert f"The first rung to lower it is {found[0].number}, {found[0].name}: to" in card
+        else:
+            assert "The first rung to lower it" not in card
 
 
 @every_step
@@ -130,11 +144,10 @@ def test_the_ladder_s_words_are_left_aside_where_they_speak_of_another(gathered:
 
 def test_another_size_says_where_the_ladder_s_words_hold() -> None:
     gpu = modelled_gpu(None)
-    small = [facts_of(i, RUNGS[i], (256, 256, 256), gpu) for i in (2, 3)]
-    root = read(page(small, (256, 256, 256), gpu))
-    text = root.by_id("rung-smem").text
-    assert "bound by" in text and "waiting" in text
-    assert "On an H200 at 4096×4096×4096 it is shared memory: two loads a multiply-add" in text
+    small = [facts_of(0, RUNGS[NAMES.index("warptile")], (256, 256, 256), gpu)]
+    text = read(page(small, (256, 256, 256), gpu)).by_id("rung-warptile").text
+    assert "waiting: " in text and "register ports: three blocks" in text
+    assert "On an H200 at 4096×4096×4096 it is register ports: three blocks" in text
 
 
 def test_every_name_and_abbreviation_is_explained(root: Element) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.analysis.advice import advise, pitches
-from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, costs
+from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of, costs
+from gemmgen.analysis.paragraph import time_text
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.page import code, lesson, words
 from gemmgen.report.page.lanemap import LaneMap, lane_map
 from gemmgen.report.page.patterns import Pattern, patterns
 from gemmgen.report.page.recorded import Measured, Time
-from gemmgen.report.page.remedy import Remedy, measured_text, named, remedy, unexplained
+from gemmgen.report.page.remedy import Remedy, lowers, measured_text, named, remedy, unexplained
 from gemmgen.report.page.roofline import Dot, Roof, roofline
 from gemmgen.report.page.tiles import pictures
 
@@ -260,6 +261,19 @@ def _after(facts: RungFacts, after: RungFacts | None, run: Measured | None) -> d
     }
 
 
+def _later(rungs: Sequence[RungFacts], at: int) -> str:
+    """Where the next rung does not lower the bottleneck: the first that does; empty where the next does, or none."""
+    e, rest = rungs[at].explanation, [f for f in rungs[at + 1 :] if not f.rung.after]
+    if e is None or not e.bound.total_s or rungs[at].rung.after:
+        return ""
+    of = bottleneck(e)
+    for i, later in enumerate(rest):
+        if later.explanation is not None and lowers(later.explanation, of):
+            now = time_text(cost_of(later.explanation, of))
+            return f"The first rung to lower it is {later.number}, {later.name}: to {now}." if i else ""
+    return ""
+
+
 def _together(e: Explanation, found: Remedy, delta: Sequence[str]) -> str:
     """Where no single setting helps but those of the next rung do together: which, and by how much."""
     advice = advise(e)
@@ -297,6 +311,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
         "costs": cost_bars(e) if e else [],
         **_bottleneck(facts),
         **_after(facts, after, run),
+        "later": _later(rungs, at),
         "e": e,
         "time": time_of(facts, run),
         "same_size": bool(run and e and facts.rung.size(run.size) == e.size),

@@ -35,18 +35,23 @@ class Remedy:
         return f"{self.cost} {self.time}"
 
 
+def lowers(after: Explanation, of: Bottleneck) -> bool:
+    """Whether another kernel has less of a bottleneck."""
+    return cost_of(after, of) < LOWERED * of.seconds
+
+
 def remedy(e: Explanation, after: Explanation, delta: Sequence[str]) -> Remedy:
     """What a rung's successor does about its bottleneck; ``delta`` are the settings that it changes."""
     of = bottleneck(e)
     was, now = of.seconds, cost_of(after, of)
     what = f"What is lost to {of.short}" if of.cause else f"The time that {of.short} alone would take"
-    if now < LOWERED * was:
+    if lowers(after, of):
         cost = f"{what} falls from {_seconds(was)} to {_seconds(now)}."
     elif now > was / LOWERED:
         cost = f"{what} rises, from {_seconds(was)} to {_seconds(now)}."
     else:
         cost = f"{what} stays near {_seconds(was)}."
-    parts = [cost, *_besides(e, after, of, lowered=now < LOWERED * was)]
+    parts = [cost, *_besides(e, after, of, lowered=lowers(after, of))]
     return Remedy(" ".join(parts), _time(e, after, delta), 1 - after.bound.total_s / e.bound.total_s)
 
 
