@@ -11,6 +11,7 @@ from browser import Browser, browser, chromium
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import modelled_gpu, page
 from gemmgen.report.page.facts import facts_of
+from gemmgen.report.page.recorded import recorded
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine (Debian's package: chromium)")
 
@@ -20,6 +21,27 @@ OVERFLOWING = """
   e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 &&
   !e.parentElement.closest(".scroll, .code, nav, svg") && !e.matches(".skip, .defs"))
   .map((e) => e.outerHTML.slice(0, 90))
+"""
+CELLS_OUTSIDE = """
+[...document.querySelectorAll("table.ladder td, table.ladder th")].filter((e) => e.checkVisibility()).filter((e) =>
+  e.getBoundingClientRect().right > document.documentElement.clientWidth || e.scrollWidth > e.clientWidth + 1)
+  .map((e) => e.outerHTML.slice(0, 90))
+"""
+CELLS_OVERLAPPING = """
+[...document.querySelectorAll("table.ladder tbody tr")].flatMap((row) => {
+  const cells = [...row.children].filter((e) => e.checkVisibility()).map((e) => [e, e.getBoundingClientRect()]);
+  return cells.flatMap(([e, a], i) => cells.slice(i + 1).filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1
+    && a.top < b.bottom - 1 && b.top < a.bottom - 1).map(([f]) => e.textContent + " over " + f.textContent));
+})
+"""
+COVERED = """
+[...document.querySelectorAll("svg.roofline")].flatMap((svg) => {
+  const numbers = [...svg.querySelectorAll("circle.bubble")].map((c) => c.getBoundingClientRect());
+  const texts = [...svg.querySelectorAll("text:not(.bubble-text):not([transform])")];
+  const over = (a, b) => a.left < b.right - 2 && b.left < a.right - 2 && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+  return [...numbers.flatMap((a, i) => numbers.slice(i + 1).filter((b) => over(a, b)).map(() => svg.id + ": numbers")),
+    ...texts.filter((t) => numbers.some((a) => over(a, t.getBoundingClientRect()))).map((t) => svg.id + t.textContent)];
+})
 """
 TINY = """
 [...document.querySelectorAll("svg:not(.defs)")].filter((e) => e.checkVisibility())
@@ -34,6 +56,16 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     html = page([facts_of(i, rung, (4096,) * 3, gpu) for i, rung in enumerate(rungs)], (4096, 4096, 4096), gpu)
     path = tmp_path_factory.mktemp("report") / "ladder.html"
     path.write_text(html, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All rungs, with the recorded times where they are here."""
+    gpu, size = modelled_gpu(None), (4096, 4096, 4096)
+    found = [facts_of(i, rung, size, gpu) for i, rung in enumerate(RUNGS)]
+    path = tmp_path_factory.mktemp("whole") / "ladder.html"
+    path.write_text(page(found, size, gpu, recorded(size)), encoding="utf-8")
     return path
 
 
@@ -53,6 +85,29 @@ def test_the_page_opens_without_an_error_and_fits(tab: Browser, file: Path, widt
     assert tab.run("document.querySelectorAll('section.rung').length") == len(SHORT)
     assert tab.run("document.querySelectorAll('svg:not(.defs)').length") > 5 * len(SHORT)
     assert tab.run(TINY) == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 600, 768, 1280])
+def test_the_table_at_a_glance_fits_and_scrolls_nowhere(tab: Browser, whole: Path, width: int) -> None:
+    tab.open(whole, width)
+    assert tab.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert tab.run("document.querySelector('table.ladder').closest('.scroll')") is None
+    assert tab.run(CELLS_OUTSIDE) == []
+    assert tab.run(CELLS_OVERLAPPING) == []
+    counts = "[...document.querySelectorAll('.counts .scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    assert tab.run(counts) == 0 or 480 < width < 1280
+    named = "getComputedStyle(document.querySelector('.ladder td[data-label]'), '::before').content"
+    headed = "getComputedStyle(document.querySelector('.ladder thead')).display"
+    assert (tab.run(headed) == "none") is (tab.run(named) == '"time, measured"') is (width <= 768)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_numbers_of_the_rooflines_cover_neither_texts_nor_one_another(
+    tab: Browser, whole: Path, width: int
+) -> None:
+    tab.open(whole, width)
+    assert tab.run("document.querySelectorAll('svg.roofline circle.bubble').length") == 2 * len(RUNGS)
+    assert tab.run(COVERED) == []
 
 
 def test_the_check_of_overflow_sees_one(tab: Browser, file: Path) -> None:

@@ -87,7 +87,7 @@ class Explanation:
     @property
     def paragraph(self) -> str:
         """The bottleneck and the spec line that would move it, in plain words."""
-        from gemmgen.analysis.advice import paragraph
+        from gemmgen.analysis.paragraph import paragraph
 
         return paragraph(self)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gemmgen.analysis.advice import NAMES
+from gemmgen.analysis.bottleneck import RESOURCES as NAMES
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.model import RESOURCES

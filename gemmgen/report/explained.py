@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from gemmgen.analysis.bottleneck import CAUSES, bottleneck, costs
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.counts import AccessCost
 from gemmgen.analysis.explain import Explanation
@@ -45,6 +46,7 @@ def explanation_dict(e: Explanation) -> dict[str, Any]:
         "main_loop": loop.to_dict() if (loop := _loop(e)) else None,
         "copies": dict(e.copies),
         "warnings": list(e.warnings),
+        "bottleneck": {**bottleneck(e).to_dict(), "costs_s": costs(e)},
         "paragraph": e.paragraph,
     }
 
@@ -162,7 +164,16 @@ def bounds_text(e: Explanation) -> str:
         share = f"{b.seconds(r) / b.total_s:.0%}" if b.total_s else None
         rows.append([r, duration(b.seconds(r)), share, "binds" if r == b.by and b.total_s else "", WHAT[r]])
     rows.append(["expected", duration(b.total_s), None, "", "the largest bound and the exposed latency (modelled)"])
-    return format_table(["resource", "at least", "of expected", "", "what is counted"], rows)
+    return format_table(["resource", "at least", "of expected", "", "what is counted"], rows) + _lost_text(e)
+
+
+def _lost_text(e: Explanation) -> str:
+    """What the time is lost to, where the resource that binds does not say it; empty where it does."""
+    if not bottleneck(e).cause:
+        return ""
+    found = sorted(costs(e).items(), key=lambda item: item[1], reverse=True)
+    told = [f"{CAUSES[cause]} {duration(s)}" for cause, s in found if s > 0.005 * e.bound.total_s]
+    return "\n" + textwrap.fill(f"saved if one of these cost nothing (modelled): {', '.join(told)}", WIDTH)
 
 
 def loop_text(loop: MainLoop | None) -> str:

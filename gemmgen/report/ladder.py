@@ -38,55 +38,74 @@ class Rung:
 
 
 RUNGS: tuple[Rung, ...] = (
-    Rung("naive", "", "uncoalesced global memory"),
-    Rung("coalesced", "wasted global bandwidth", "global traffic, as nothing is used twice"),
-    Rung("smem", "global traffic: a block shares its tiles", "shared-memory bandwidth: two loads a multiply-add"),
-    Rung("regblock1d", "shared bandwidth: a value of B stays in a register", "shared-memory bandwidth, still"),
-    Rung("regblock2d", "shared bandwidth: outer products in registers", "width of global and shared accesses"),
+    Rung("naive", "", "look-ups in L1: uncoalesced global memory, a warp's loads of A touch 32 rows"),
     Rung(
-        "vectorized", "access width: 16 bytes an access, A transposed", "movement of data between warps and registers"
+        "coalesced",
+        "look-ups in L1: coalesced, a warp's loads touch one row",
+        "look-ups in L1: two loads a multiply-add, as nothing is used twice",
     ),
-    Rung("warptile", "reuse and scheduling within a warp", "latency: one buffer, two barriers a step"),
+    Rung("smem", "look-ups in L1: a block shares its tiles", "shared memory: two loads a multiply-add"),
+    Rung(
+        "regblock1d",
+        "shared memory: a value of B stays in a register",
+        "shared memory, still: nine loads for eight multiply-adds",
+    ),
+    Rung(
+        "regblock2d",
+        "shared memory: outer products in registers",
+        "shared memory: accesses of 4 bytes, and bank conflicts",
+    ),
+    Rung(
+        "vectorized",
+        "shared memory: 16 bytes an access, A transposed",
+        "shared memory: the lanes of a warp lie far apart, and meet in banks",
+    ),
+    Rung(
+        "warptile",
+        "shared memory: the lanes of a warp lie close, and read fewer values",
+        "register ports: three blocks a multiprocessor leave a thread few registers to choose from",
+    ),
     Rung(
         "doublebuffer",
-        "latency of global memory: the next tile is on its way during the products",
-        "registers: a tile in flight takes its place beside the sums",
+        "register ports: two blocks leave more registers; and latency of global memory: a second buffer",
+        "latency of shared memory: no fragment is fetched ahead",
     ),
     Rung(
         "cpasync",
-        "copies through registers: they go past them, a few at every step",
-        "register banks: a multiply-add waits for its operands",
+        "latency of shared memory: fragments are fetched a step ahead; copies go past the registers",
+        "other instructions: the copy of A's tile takes one for 4 bytes",
     ),
     Rung(
         "registerbanks",
-        "register banks: 8x16 products in snake order, each step closed",
-        "instructions that copy: a tile of A takes one for 4 bytes",
+        "register ports: 8x16 products in snake order, each step closed",
+        "other instructions, still: the copy of A's tile takes one for 4 bytes",
     ),
     Rung(
         "tma",
-        "instructions that copy: one thread starts a whole tile",
-        "order of the products: the compiler mixes the steps",
+        "other instructions: one thread starts the copy of a whole tile",
+        "register ports: the compiler mixes the steps, and loses the order of the products",
     ),
     Rung(
         "pipelined",
-        "order of the products, with three tiles in flight and two blocks a multiprocessor",
-        "issue of multiply-adds: the FMA pipe is nearly full",
+        "register ports: each step is closed, and keeps its order; three tiles in flight",
+        "other instructions: the FMA pipe is nearly full",
     ),
     Rung(
         "splitk",
         "idle multiprocessors where C has few tiles: four blocks share a sum",
-        "a second kernel, and the traffic of the workspace",
+        "the launch itself, and the traffic of the workspace",
         after="vectorized",
         most=(512, 512, 512),
     ),
     Rung(
         "skinny",
         "wasted rows of the tile where C has few: B is read once, past shared memory",
-        "bandwidth of DRAM: the bytes of B",
+        "DRAM bandwidth: the bytes of B",
         after="vectorized",
         most=(16, None, None),
     ),
 )
+"""What a rung leaves starts with the name that the model gives its bottleneck on an H200 at 4096x4096x4096."""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.analysis.advice import advise, pitches
+from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of, costs
+from gemmgen.analysis.paragraph import time_text
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.page import code, lesson, words
 from gemmgen.report.page.lanemap import LaneMap, lane_map
 from gemmgen.report.page.patterns import Pattern, patterns
 from gemmgen.report.page.recorded import Measured, Time
+from gemmgen.report.page.remedy import Remedy, lowers, measured_text, named, remedy, unexplained
 from gemmgen.report.page.roofline import Dot, Roof, roofline
 from gemmgen.report.page.tiles import pictures
 
@@ -22,16 +26,6 @@ if TYPE_CHECKING:
     from gemmgen.target import Gpu
 
 Size = tuple[int, int, int]
-
-RESOURCES = {
-    "compute": "float32 multiply-adds",
-    "issue": "instruction issue",
-    "shared": "shared-memory banks",
-    "l1": "L1 look-ups",
-    "l2": "L2 traffic",
-    "dram": "DRAM traffic",
-    "latency": "waiting, on top",
-}
 
 
 @dataclass(frozen=True)
@@ -114,8 +108,6 @@ def access_name(cost: AccessCost) -> str:
 
 def scalars(e: Explanation) -> dict[str, float]:
     """Arguments of the launch, for packed matrices."""
-    from gemmgen.analysis.advice import pitches
-
     m, n, k = e.size
     lda, ldb, ldc = pitches(e.ir.spec, e.size)
     return {"M": m, "N": n, "K": k, "lda": lda, "ldb": ldb, "ldc": ldc, "alpha": 1.0, "beta": e.beta}
@@ -125,9 +117,23 @@ def bound_bars(e: Explanation) -> list[dict[str, Any]]:
     """The bounds, longest first, as parts of the longest."""
     found = [(e.bound.seconds(key), key) for key in _resources(e)]
     longest = max(found)[0] or 1.0
+    names = RESOURCES | {"latency": "waiting, on top"}
     return [
-        {"name": RESOURCES.get(key, key), "ms": 1e3 * s, "part": 100 * s / longest, "binds": key == e.bound.by}
+        {"name": names[key], "ms": 1e3 * s, "part": 100 * s / longest, "binds": key == e.bound.by}
         for s, key in sorted(found, reverse=True)
+    ]
+
+
+def cost_bars(e: Explanation) -> list[dict[str, Any]]:
+    """What the time is lost to, dearest first, as parts of the dearest; empty where the bound of a resource says it."""
+    of = bottleneck(e)
+    if not of.cause:
+        return []
+    found = sorted(costs(e).items(), key=lambda item: item[1], reverse=True)
+    return [
+        {"name": CAUSES[cause], "ms": 1e3 * s, "part": 100 * s / of.seconds, "binds": cause == of.cause}
+        for cause, s in found
+        if s > 0
     ]
 
 
@@ -226,6 +232,56 @@ def neighbours(rungs: Sequence[RungFacts], at: int) -> tuple[RungFacts | None, R
     return rungs[at - 1] if at else None, None if after is None or after.rung.after else after
 
 
+def _bottleneck(facts: RungFacts) -> dict[str, Any]:
+    """The bottleneck, its name with what the ladder says of it, and what the ladder says where that is of another."""
+    e, leaves = facts.explanation, facts.rung.leaves
+    of = bottleneck(e) if e and e.bound.total_s else None
+    full = named(of, leaves) if of else ""
+    return {"bottleneck": of, "named": full, "elsewhere": "" if leaves in full else leaves}
+
+
+def _after(facts: RungFacts, after: RungFacts | None, run: Measured | None) -> dict[str, Any]:
+    """What the next rung does about the bottleneck, as modelled and as measured; and what the model cannot explain."""
+    e, time = facts.explanation, time_of(facts, run)
+    then = time_of(after, run) if after else None
+    known = e if e and e.bound.total_s > 0 else None
+    delta = words.spec_delta(facts.spec, after.spec) if after else []
+    measured = ""
+    found = remedy(known, after.explanation, delta) if known and after and after.explanation else None
+    if after and time and then:
+        measured = measured_text(time, then, after.name, found.saved if found else None)
+    same = run is not None and e is not None and facts.rung.size(run.size) == e.size
+    return {
+        "after_delta": delta,
+        "after_numbers": words.numbers(after, facts) if after else "",
+        "remedy": found,
+        "together": _together(known, found, delta) if known and found else "",
+        "after_measured": measured,
+        "unexplained": unexplained(known, time) if known and time and same else "",
+    }
+
+
+def _later(rungs: Sequence[RungFacts], at: int) -> str:
+    """Where the next rung does not lower the bottleneck: the first that does; empty where the next does, or none."""
+    e, rest = rungs[at].explanation, [f for f in rungs[at + 1 :] if not f.rung.after]
+    if e is None or not e.bound.total_s or rungs[at].rung.after:
+        return ""
+    of = bottleneck(e)
+    for i, later in enumerate(rest):
+        if later.explanation is not None and lowers(later.explanation, of):
+            now = time_text(cost_of(later.explanation, of))
+            return f"The first rung to lower it is {later.number}, {later.name}: to {now}." if i else ""
+    return ""
+
+
+def _together(e: Explanation, found: Remedy, delta: Sequence[str]) -> str:
+    """Where no single setting helps but those of the next rung do together: which, and by how much."""
+    advice = advise(e)
+    if found.saved < 0.01 or len(delta) < 2 or (advice is not None and not advice.together):
+        return ""
+    return f"Together, the next rung\u2019s {len(delta)} changes do: {', '.join(delta)} save {found.saved:.0%}."
+
+
 def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> dict[str, Any]:
     """Everything the template of a rung shows."""
     from gemmgen.tile import print_tile
@@ -250,11 +306,12 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
         "after": after,
         "delta": words.spec_delta(before.spec if before else None, facts.spec),
         "numbers": words.numbers(facts, before) if before else "",
-        "after_delta": words.spec_delta(facts.spec, after.spec) if after else [],
-        "after_numbers": words.numbers(after, facts) if after else "",
         "figures": words.figures(e, old) if e else [],
         "bounds": bound_bars(e) if e else [],
-        "resource": RESOURCES.get(e.bound.by, e.bound.by) if e else "",
+        "costs": cost_bars(e) if e else [],
+        **_bottleneck(facts),
+        **_after(facts, after, run),
+        "later": _later(rungs, at),
         "e": e,
         "time": time_of(facts, run),
         "same_size": bool(run and e and facts.rung.size(run.size) == e.size),

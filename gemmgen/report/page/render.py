@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.analysis.paragraph import time_text
 from gemmgen.report.page import lesson
 from gemmgen.report.page.context import cublas_bars, rooflines, rung_context, time_of
+from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.report.page.words import times
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def render(rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run
             bars=cublas_bars(rungs, run),
             times_of=[time_of(facts, run) for facts in rungs],
             lesson=lesson,
+            glossary=GLOSSARY,
             version=__version__,
             css=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
             script=(TEMPLATES / "page.js").read_text(encoding="utf-8"),
@@ -77,4 +80,5 @@ def figure(value: float | None) -> str:
 
 
 def milliseconds(value: float) -> str:
-    return f"{value:.3g}\u202fms"
+    """Milliseconds, in the unit that suits them."""
+    return time_text(value / 1e3).replace(" ", "\u202f")

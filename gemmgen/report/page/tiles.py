@@ -41,7 +41,7 @@ def block_picture(p: TileProgram, name: str) -> Picture:
     scale = SIDE / max(bm, bn)
     depth = min(SIDE / 2, max(24.0, bk * scale)) if p.buffers else 46.0
     left, top = 58 + depth + 8, 20 + depth + 8
-    d = Drawing(left + bn * scale + 8, top + bm * scale + 24)
+    d = Drawing(left + bn * scale + 8, top + bm * scale + _drop(bm * scale) + 10)
     cell = level.m * scale, level.n * scale
     for area in areas(p):
         x, y, width, height = area.col * cell[1], area.row * cell[0], area.cols * cell[1], area.rows * cell[0]
@@ -74,10 +74,15 @@ def _operands(d: Drawing, p: TileProgram, at: tuple[float, float], size: tuple[f
     along_k = f"BK={bk}" if p.buffers else "K"
     d.text(left - depth - 12, top + height / 2, "A", "name end")
     d.text(left - depth - 12, top + height / 2 + 14, f"BM={bm}", "label end")
-    d.text(left - 8 - depth / 2, top + height + 14, along_k, "label mid")
+    d.text(left - 8 - depth / 2, top + height + _drop(height), along_k, "label mid")
     d.text(left + width / 2, top - depth - 13, f"B   BN={bn}", "name mid")
     d.text(left - 12 - depth, top - 8 - depth / 2 + 4, along_k, "label end")
     d.text(left + width / 2, top + height + 16, "C", "name mid")
+
+
+def _drop(height: float) -> float:
+    """How far below A's tile its depth is written: below its rows, whose number a flat tile does not hold beside it."""
+    return 14 if height >= 30 else 28
 
 
 def _staged(p: TileProgram) -> str:

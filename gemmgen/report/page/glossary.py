@@ -1,0 +1,32 @@
+"""The page's words: what a bottleneck's name means, and the terms of the hardware that it stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemmgen.analysis.bottleneck import CAUSES, MEANS
+from gemmgen.analysis.paragraph import LIMIT
+
+GLOSSARY: Mapping[str, str] = {
+    "bound by": (
+        "the resource that needs most of the expected time; where that is instruction issue or waiting, what it is "
+        "lost to stands behind the colon, with what would be saved if that cost nothing"
+    ),
+    "look-ups in L1": f"the first-level cache, L1, finds data by its line: {LIMIT['l1']}",
+    "shared memory": f"memory inside an SM that a block\u2019s threads share: {LIMIT['shared']}",
+    "instruction issue": LIMIT["issue"],
+    "waiting": LIMIT["latency"],
+    "DRAM bandwidth": "bytes a second of the GPU\u2019s main memory, outside the chip",
+    **{CAUSES[cause]: MEANS[cause] for cause in MEANS if cause not in ("shared", "l1")},
+    "SM": "streaming multiprocessor: a GPU has many, and a block of threads runs on one of them",
+    "warp, lane": "32 threads that execute an instruction together; a lane is one of them",
+    "sector, request": "32 bytes of global memory; a request is one load or store of a warp, and moves whole sectors",
+    "wavefront, bank conflict": (
+        "shared memory serves a warp in turns, its wavefronts: lanes that ask one of its 32 banks for different words "
+        "need a turn each, which is a conflict"
+    ),
+    "fragment": "the values that a thread fetches from shared memory for one step along k",
+    "FMA": "fused multiply-add: a product and a sum in one instruction, two flop",
+    "TMA": "tensor memory accelerator: an engine that copies whole tiles to shared memory when one thread asks it to",
+    "as written": "of the program\u2019s text, before the compiler joins, moves or adds instructions",
+}

@@ -1,0 +1,121 @@
+"""What the next rung does about a bottleneck, computed from both: in what it costs, in counts, and in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemmgen.analysis.bottleneck import CAUSES, Bottleneck, bottleneck, cost_of, costs
+from gemmgen.analysis.paragraph import time_text
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
+    from gemmgen.report.page.recorded import Time
+
+LOWERED = 0.97
+"""A cost is lowered where less than this of it is left."""
+NOTABLE = 0.05
+"""A change of another cause is spoken of where it is more than this of the expected time."""
+UNEXPLAINED = 1.25
+"""A measured time this much longer than the expected one has a cause that the model does not know."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """``cost``: what the bottleneck costs before and after, in words, and what else changes; ``time``: the same of the
+    expected time, where the settings are as one; ``saved``: the part of the expected time that they save together."""
+
+    cost: str
+    time: str
+    saved: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.cost} {self.time}"
+
+
+def lowers(after: Explanation, of: Bottleneck) -> bool:
+    """Whether another kernel has less of a bottleneck."""
+    return cost_of(after, of) < LOWERED * of.seconds
+
+
+def remedy(e: Explanation, after: Explanation, delta: Sequence[str]) -> Remedy:
+    """What a rung's successor does about its bottleneck; ``delta`` are the settings that it changes."""
+    of = bottleneck(e)
+    was, now = of.seconds, cost_of(after, of)
+    what = f"What is lost to {of.short}" if of.cause else f"The time that {of.short} alone would take"
+    if lowers(after, of):
+        cost = f"{what} falls from {_seconds(was)} to {_seconds(now)}."
+    elif now > was / LOWERED:
+        cost = f"{what} rises, from {_seconds(was)} to {_seconds(now)}."
+    else:
+        cost = f"{what} stays near {_seconds(was)}."
+    parts = [cost, *_besides(e, after, of, lowered=lowers(after, of))]
+    return Remedy(" ".join(parts), _time(e, after, delta), 1 - after.bound.total_s / e.bound.total_s)
+
+
+def _besides(e: Explanation, after: Explanation, of: Bottleneck, lowered: bool) -> Iterator[str]:
+    """What the successor lowers where it does not lower the bottleneck, and what it pays for what it lowers."""
+    if of.resource == "shared" and not lowered and (said := _already_joined(e, after)):
+        yield said
+    before, then = costs(e), costs(after)
+    change = {cause: then[cause] - before[cause] for cause in CAUSES if cause not in (of.cause, of.resource)}
+    least, most = (pick(change, key=change.__getitem__) for pick in (min, max))
+    if not lowered and -change[least] > NOTABLE * e.bound.total_s:
+        yield f"It goes at {CAUSES[least]}: that falls from {_seconds(before[least])} to {_seconds(then[least])}."
+    if change[most] > NOTABLE * e.bound.total_s:
+        yield f"It pays with {CAUSES[most]}: that rises from {_seconds(before[most])} to {_seconds(then[most])}."
+
+
+def _already_joined(e: Explanation, after: Explanation) -> str:
+    """Where fewer wavefronts are asked for, but not fewer are left once the compiler has joined loads."""
+    was, now = e.counts.total("shared", "load"), after.counts.total("shared", "load")
+    if not now.wavefronts or was.wavefronts <= was.merged_wavefronts or now.wavefronts >= was.wavefronts:
+        return ""
+    return (
+        f"Its loads take {was.wavefronts / now.wavefronts:.3g}\u00d7 fewer wavefronts as written, but the compiler had "
+        f"joined those of {e.ir.name} into wider ones already."
+    )
+
+
+def _time(e: Explanation, after: Explanation, delta: Sequence[str]) -> str:
+    was, now = e.bound.total_s, after.bound.total_s
+    change = now / was - 1
+    who = "This change" if len(delta) == 1 else f"These {len(delta)} changes together"
+    if abs(change) < 0.005:
+        return f"{who} leave{'s' if len(delta) == 1 else ''} the expected time at {time_text(now)}."
+    verb = ("lower" if change < 0 else "raise") + ("s" if len(delta) == 1 else "")
+    more = "less" if change < 0 else "more"
+    return f"{who} {verb} the expected time from {time_text(was)} to {time_text(now)}, {abs(change):.0%} {more}."
+
+
+def _seconds(seconds: float) -> str:
+    return time_text(seconds) if seconds > 0 else "nothing"
+
+
+def measured_text(before: Time, after: Time, name: str, saved: float | None) -> str:
+    """What a rung's successor was measured to do, beside the part of the expected time that it ``saved``."""
+    change = after.seconds / before.seconds - 1
+    times = f"{time_text(after.seconds)} after {time_text(before.seconds)}"
+    if abs(change) < 0.005:
+        return f"{name} is as fast: {times}."
+    unseen = saved is not None and change < -NOTABLE and saved < NOTABLE / 5
+    more = " The model does not see why." if unseen else ""
+    return f"{name} takes {abs(change):.0%} {'less' if change < 0 else 'more'} time: {times}.{more}"
+
+
+def unexplained(e: Explanation, time: Time) -> str:
+    """A sentence where the measured time is far from the expected one; empty where it is near."""
+    ratio = time.seconds / e.bound.total_s if e.bound.total_s else 1.0
+    if ratio < UNEXPLAINED:
+        return ""
+    return (
+        f"The measured time is {ratio:.3g} times the expected one: something that the model does not know holds "
+        "it back too."
+    )
+
+
+def named(of: Bottleneck, leaves: str) -> str:
+    """A bottleneck's name, and what the ladder says of it where it speaks of the same."""
+    return of.name + leaves.removeprefix(of.short) if leaves.startswith(of.short) else of.name
