@@ -144,7 +144,7 @@ def _overlap(spec: Spec) -> float:
         base = 0.70 if spec.unroll or not deep else 0.75
     elif spec.has("tma"):
         base = 0.88 if prefetch else 0.82
-        base += 0.06 if spec.has("separators") else 0.0
+        base += (0.06 if spec.has("separators") else 0.0) + (0.01 if spec.has("release") else 0.0)
     elif spec.has("cpasync"):
         base = (0.86 if prefetch else 0.78) + (0.03 if spec.has("spread") else 0.0)
     else:

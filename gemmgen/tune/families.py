@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
+from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
 from gemmgen.tune.shapes import SKINNY, Shape
 
 TILE = frozenset({"coalescing", "smem", "float4", "warptile"})
 TRANSPOSED = TILE | {"transposeA"}
-ENGINE = TILE | {"tma", "alongK", "prefetch", "snake", "separators"}
-ENGINES = (ENGINE, ENGINE | {"smem_swizzle"}, ENGINE - {"separators"})
+ENGINE = TILE | {"tma", "release", "alongK", "prefetch", "snake", "separators"}
+ENGINES = (ENGINE, ENGINE - {"release"}, ENGINE | {"smem_swizzle"}, ENGINE - {"separators"})
 
 BLOCKS_WANTED = 132
 """Blocks that fill a large GPU once: with fewer, K is split among more of them."""
+TINY_OUTPUTS, TINY_DEPTH = 256 * 256, 256
+"""Elements of C, and of K, up to which a product is over before much of the GPU has started."""
+TINY_BLOCKS = ((16, 16), (16, 32), (32, 16), (32, 32), (8, 32))
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ COPIED_TILES = (
 )
 
 SKINNY_TILES = (
+    Tile((8, 64, 32), (8, 32), (1, 4), 2, 1),
     Tile((8, 128, 32), (8, 32), (1, 4), 2, 1),
     Tile((8, 256, 16), (8, 64), (2, 4), 2, 1),
     Tile((16, 128, 32), (16, 32), (2, 4), 2, 1),
@@ -97,24 +102,48 @@ def _legal(name: str, changes_of_all: Iterable[dict[str, Any]]) -> tuple[Spec, .
 
 
 def _all(shape: Shape) -> Iterator[dict[str, Any]]:
-    for family, waves in ((_skinny(shape), (1, 2, 4, 8)), (_engine(), (1, 2, 4)), (_copied(), (1, 2)), (_plain(), ())):
-        for changes in family:
-            for split in splits(shape, changes["block"], waves):
-                yield changes | split
+    yield from _tiny(shape)
+    for family in (_skinny(shape), _engine(), _copied(), ((changes, ()) for changes in _plain())):
+        for changes, waves in family:
+            for parts, cluster in splits(shape, changes["block"], waves):
+                use = changes["use"] | {"clusterReduce"} if cluster else changes["use"]
+                yield changes | {"split_k": parts, "use": use}
 
 
-def splits(shape: Shape, block: tuple[int, int, int], waves: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """K whole, and in as many parts as make so many blocks for each SM where C has few tiles."""
-    yield {}
+def splits(shape: Shape, block: tuple[int, int, int], waves: Iterable[int]) -> Iterator[tuple[int, bool]]:
+    """Parts of K, and whether a cluster adds them up: K whole, and in as many parts as make so many blocks for each SM
+    where C has few tiles. Clusters also of the sizes that pack best."""
+    yield 1, False
     (m, n, k), (bm, bn, bk) = shape, block
     tiles = -(-m // bm) * -(-n // bn)
-    for wanted in waves:
-        parts = wanted * BLOCKS_WANTED // tiles
+    wanted = [w * BLOCKS_WANTED // tiles for w in waves]
+    for parts in wanted:
         if parts > 1 and parts * 2 * bk <= k:
-            yield {"split_k": parts}
+            yield parts, False
+    most = max(wanted, default=1)
+    for parts in sorted({2, 4, PORTABLE_SIZE, *wanted}):
+        if 1 < parts <= min(most, PORTABLE_SIZE) and parts * 2 * bk <= k:
+            yield parts, True
 
 
-def _engine() -> Iterator[dict[str, Any]]:
+def _tiny(shape: Shape) -> Iterator[dict[str, Any]]:
+    """Hardly any work: what counts is one wait for memory, so all of K is one tile, and blocks are small."""
+    m, n, k = shape
+    if m * n > TINY_OUTPUTS or k > TINY_DEPTH:
+        return
+    deep = -(-k // 4) * 4
+    plain = frozenset({"coalescing", "smem", "transposeA", "float4"})
+    for (bm, bn), thread, bk in itertools.product(TINY_BLOCKS, ((2, 2), (1, 4), (2, 4), (1, 2)), (deep, deep // 2)):
+        for use, stages in ((plain | {"cpasync"}, 1), (plain, 1), (plain | {"cpasync", "prefetch"}, 2)):
+            if bk % 2 == 0 and (stages == 1 or bk < deep):
+                yield {"block": (bm, bn, bk), "thread": thread, "use": use, "stages": stages, "pad_a": 4}
+
+
+Tried = tuple[dict[str, Any], tuple[int, ...]]
+"""Changes to a spec, and for how many blocks an SM K is split too."""
+
+
+def _engine() -> Iterator[Tried]:
     """Tiles by the tensor memory accelerator."""
     for tile, stages, unroll in itertools.product(ENGINE_TILES, (3, 2, 4), (8, 4)):
         threads = 32 * tile.block[0] // tile.warp[0] * tile.block[1] // tile.warp[1]
@@ -123,19 +152,21 @@ def _engine() -> Iterator[dict[str, Any]]:
         blocks = (0, 2) if sums > 64 and threads <= 128 else (0,)
         for use, least in itertools.product(ENGINES, blocks):
             if unroll == 8 or use is ENGINE:
-                yield tile.changes | {"use": use, "stages": stages, "unroll": unroll, "min_blocks": least}
+                usual = unroll == 8 and stages < 4 and use in ENGINES[::2]
+                changes = {"use": use, "stages": stages, "unroll": unroll, "min_blocks": least}
+                yield tile.changes | changes, (1, 2, 4) if usual else ()
 
 
-def _copied() -> Iterator[dict[str, Any]]:
+def _copied() -> Iterator[Tried]:
     """Tiles by cp.async, A transposed on its way."""
     ways = (("cpasync", "prefetch", "spread"), ("cpasync", "prefetch"), ("cpasync",))
     for tile, stages, how in itertools.product(COPIED_TILES, (2, 3, 4), ways):
         made = tile.changes | {"use": TRANSPOSED | set(how), "stages": stages, "pad_a": 4}
-        yield made
+        yield made, (1, 2) if "prefetch" in how and stages == 3 else ()
         if "prefetch" in how and stages == 3:
-            yield made | {"use": TRANSPOSED | {*how, "snake"}}
+            yield made | {"use": TRANSPOSED | {*how, "snake"}}, (1, 2)
         if tile.block[2] > 8:  # all steps of a long tile are more text than the instruction cache holds
-            yield made | {"unroll": 8}
+            yield made | {"unroll": 8}, ()
 
 
 def _plain() -> Iterator[dict[str, Any]]:
@@ -145,15 +176,16 @@ def _plain() -> Iterator[dict[str, Any]]:
         yield tile.changes | {"use": use, "stages": stages, "pad_a": 4}
 
 
-def _skinny(shape: Shape) -> Iterator[dict[str, Any]]:
+def _skinny(shape: Shape) -> Iterator[Tried]:
     """Few rows or columns: kernels that read B once, past shared memory, and narrow tiles."""
     if min(shape[:2]) > SKINNY:
         return
     if shape[0] <= SKINNY:
-        yield from _streaming(shape)
+        for changes in _streaming(shape):
+            yield changes, (1, 2, 4, 8)
     for tile, stages in itertools.product(SKINNY_TILES, (3, 4)):
         for use in ({"cpasync", "prefetch"}, {"cpasync"}):
-            yield tile.changes | {"use": TRANSPOSED | use, "stages": stages, "pad_a": 4}
+            yield tile.changes | {"use": TRANSPOSED | use, "stages": stages, "pad_a": 4}, (1, 2, 4, 8)
 
 
 def _streaming(shape: Shape) -> Iterator[dict[str, Any]]:
