@@ -167,16 +167,12 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                 }
             }
         }
-
-        // the product that is left
-        if (t + 1 == tiles) {
-            #pragma unroll
-            for (int m = 0; m < TM; ++m) {
-                #pragma unroll
-                for (int n = 0; n < N_ITER * TN; ++n) threadResults[m][n] += regM[1][m] * regN[1][n];
-            }
-        }
         cp_async_commit();
+    }
+    #pragma unroll
+    for (int m = 0; m < TM; ++m) {
+        #pragma unroll
+        for (int n = 0; n < N_ITER * TN; ++n) threadResults[m][n] += regM[1][m] * regN[1][n];
     }
 
     // 3. Epilogue: C = alpha * A B + beta * C

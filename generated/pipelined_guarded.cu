@@ -129,6 +129,12 @@ __device__ __forceinline__ bool elect_one()
     return elected;
 }
 
+// A value in a register of its own, wherever the compiler keeps it elsewhere.
+__device__ __forceinline__ void own_register(float& own, float value)
+{
+    asm volatile("mov.b32 %0, %1;" : "=f"(own) : "f"(value));
+}
+
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
@@ -221,21 +227,6 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                 } while (M == -1 - step);  // never: M is not negative
             }
         }
-
-        // the product that is left
-        if (t + 1 == tiles) {
-            #pragma unroll
-            for (int p = 0; p < M_ITER; ++p) {
-                #pragma unroll
-                for (int n = 0; n < N_ITER * TN; ++n) {
-                    const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                    // so that a row begins and ends in A's bank
-                    const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
-                    const int column = snakeAt ^ turned;
-                    threadResults[p][column] = fmaf(regM[p][3], regN[1][column], threadResults[p][column]);
-                }
-            }
-        }
         mbarrier_release(&tileFree[stage]);
 
         // the first warp has the stage filled again, once all released it
@@ -247,6 +238,20 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                 tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[stage]);
                 tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[stage]);
             }
+        }
+    }
+    float lastN[N_ITER * TN];  // the columns of B at the last k, apart from the loop's registers
+    #pragma unroll
+    for (int n = 0; n < N_ITER * TN; ++n) own_register(lastN[n], regN[1][n]);
+    #pragma unroll
+    for (int p = 0; p < M_ITER; ++p) {
+        #pragma unroll
+        for (int n = 0; n < N_ITER * TN; ++n) {
+            const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+            // so that a row begins and ends in A's bank
+            const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
+            const int column = snakeAt ^ turned;
+            threadResults[p][column] = fmaf(regM[p][3], lastN[column], threadResults[p][column]);
         }
     }
 

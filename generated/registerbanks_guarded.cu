@@ -93,6 +93,12 @@ __device__ __forceinline__ void cp_async_wait1()
     asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
+// A value in a register of its own, wherever the compiler keeps it elsewhere.
+__device__ __forceinline__ void own_register(float& own, float value)
+{
+    asm volatile("mov.b32 %0, %1;" : "=f"(own) : "f"(value));
+}
+
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
@@ -203,19 +209,18 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
                 } while (M == -1 - step);  // never: M is not negative
             }
         }
-
-        // the product that is left
-        if (t + 1 == tiles) {
-            #pragma unroll
-            for (int p = 0; p < M_ITER; ++p) {
-                #pragma unroll
-                for (int n = 0; n < N_ITER * TN; ++n) {
-                    const int column = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                    threadResults[p][column] = fmaf(regM[1][p], regN[1][column], threadResults[p][column]);
-                }
-            }
-        }
         cp_async_commit();
+    }
+    float lastN[N_ITER * TN];  // the columns of B at the last k, apart from the loop's registers
+    #pragma unroll
+    for (int n = 0; n < N_ITER * TN; ++n) own_register(lastN[n], regN[1][n]);
+    #pragma unroll
+    for (int p = 0; p < M_ITER; ++p) {
+        #pragma unroll
+        for (int n = 0; n < N_ITER * TN; ++n) {
+            const int column = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+            threadResults[p][column] = fmaf(regM[1][p], lastN[column], threadResults[p][column]);
+        }
     }
 
     // 3. Epilogue: C = alpha * A B + beta * C

@@ -164,21 +164,6 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
                 }
             }
         }
-
-        // the product that is left
-        if (t + 1 == tiles) {
-            #pragma unroll
-            for (int p = 0; p < M_ITER; ++p) {
-                #pragma unroll
-                for (int n = 0; n < N_ITER * TN; ++n) {
-                    const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                    // so that a row begins and ends in A's bank
-                    const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
-                    const int column = snakeAt ^ turned;
-                    threadResults[p][column] += regM[p][3] * regN[1][column];
-                }
-            }
-        }
         __syncthreads();  // As, Bs: read by all threads above, overwritten below
 
         // one thread sets the engine to work
@@ -187,6 +172,17 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
             mbarrier_expect(&tileReady[stage], TILE_BYTES);
             tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[stage]);
             tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[stage]);
+        }
+    }
+    #pragma unroll
+    for (int p = 0; p < M_ITER; ++p) {
+        #pragma unroll
+        for (int n = 0; n < N_ITER * TN; ++n) {
+            const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+            // so that a row begins and ends in A's bank
+            const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
+            const int column = snakeAt ^ turned;
+            threadResults[p][column] += regM[p][3] * regN[1][column];
         }
     }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
-from gemmgen.ir.nodes import Alloc, Array, Fma, If, Let, Load, Pointer, Ref, Stmt
+from gemmgen.ir.nodes import Alloc, Array, Call, Fma, If, Let, Load, Pointer, Ref, Stmt
+from gemmgen.isa.registers import OWN_REGISTER
 from gemmgen.lower.layout import element_of, split_bits
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
@@ -174,8 +175,11 @@ class Fragments:
 
     # --- Multiplying -----------------------------------------------------------------------------------------------
 
-    def multiply(self, k: Expr, parity: Expr, renew: Renewal | None = None) -> list[Stmt]:
-        """The outer product at step ``k``. ``renew``: how each row of A is loaded anew after its last use."""
+    def multiply(
+        self, k: Expr, parity: Expr, renew: Renewal | None = None, columns: Array | None = None
+    ) -> list[Stmt]:
+        """The outer product at step ``k``. ``renew``: how each row of A is loaded anew after its last use. ``columns``:
+        where the columns of B are, if not in their set of that parity."""
         product = self.s.p.product
 
         def line(piece: Expr, i: Expr) -> list[Stmt]:
@@ -190,7 +194,7 @@ class Fragments:
                     Fma(
                         element(self.acc, (self.rows, self.cols), (m, n)),
                         element(self.a, self.a_extents, (parity, m, k % self.run)),
-                        element(self.b, self.b_extents, (parity, n)),
+                        self._column(parity, n) if columns is None else Ref(columns, (n,)),
                         fused=product.pinned,
                     ),
                 ]
@@ -203,8 +207,24 @@ class Fragments:
         return nest([("p", self.at.m_iter, 1), ("m", self.at.tm, 1)], line)
 
     def multiply_last(self) -> list[Stmt]:
-        """The outer product that is left after the last step, where products are a step behind."""
-        return self.multiply(self.run - 1, self.sets - 1)
+        """The outer product that is left after the last step, where products are a step behind.
+
+        Where steps are closed, it takes B's columns from registers of their own: else the assembler has those of the
+        loop change places once a turn, to suit what comes after it.
+        """
+        k, parity = self.run - 1, self.sets - 1
+        if not self.s.p.product.pinned or not self.b.shape or value_of(self.cols) == 1:
+            return self.multiply(k, parity)
+        last = Array("lastN", "register", shape=(self.cols,))
+
+        def copy(n: Expr) -> list[Stmt]:
+            return [Call(OWN_REGISTER, (Ref(last, (n,)), self._column(parity, n)))]
+
+        why = "the columns of B at the last k, apart from the loop's registers"
+        return [Alloc(last, None, why), *nest([("n", self.cols, 1)], copy), *self.multiply(k, parity, None, last)]
+
+    def _column(self, parity: Expr, n: Expr) -> Ref:
+        return element(self.b, self.b_extents, (parity, n))
 
     def _snake(self, out: list[Stmt], m: Expr, n: Expr, k: Expr) -> Expr:
         """Forwards in one row and backwards in the next, so that each starts with the column the last one ended with.

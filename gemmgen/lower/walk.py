@@ -31,7 +31,6 @@ from gemmgen.tile.statements import (
     Gather,
     Inner,
     Landed,
-    Last,
     Multiply,
     Publish,
     Release,
@@ -83,9 +82,9 @@ class Walk:
         return (Section("Placement: what this thread computes", (*placement, *index)), *parts)
 
     def _parts(self) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
-        """The statements up to the end of the walk along K, and those behind it."""
-        loop = next(i for i, x in enumerate(self.statements) if isinstance(x, Steps | Inner))
-        return self.statements[: loop + 1], self.statements[loop + 1 :]
+        """The statements up to the last product, and those behind it."""
+        product = max(i for i, x in enumerate(self.statements) if isinstance(x, Steps | Inner | Multiply))
+        return self.statements[: product + 1], self.statements[product + 1 :]
 
     def all(self, body: Iterable[TileStmt]) -> list[Stmt]:
         return list(_joined(x for s in body for x in self.one(s)))
@@ -113,8 +112,6 @@ class Walk:
                 return self._ahead(count, body)
             case Barrier(hazard, scope):
                 return [self.s.sync(hazard, scope)]
-            case Last(body):
-                return [If(self.is_last, tuple(self.all(body)), why="the product that is left")]
             case Multiply():
                 return self.f.multiply_last()
             case Fragment():
@@ -236,14 +233,6 @@ class Walk:
         if not self.counts_tiles or (ahead == 0 and isinstance(self.t, Var) and self.t.hi is None):
             return None
         return (self.t + self.far(ahead)).lt(self.tiles)
-
-    @property
-    def is_last(self) -> Expr:
-        """The condition that a turn of the loop is the last."""
-        if self.counts_tiles:
-            return (self.t + 1).eq(self.tiles)
-        end = self.k0 + self.s.extent("k")
-        return (self.s.depth - 1).lt(end) if "k" in self.s.p.variant.guard else end.eq(self.s.depth)
 
     def bring(self, b: Bring) -> list[Stmt]:
         out: list[Stmt] = []

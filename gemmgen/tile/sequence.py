@@ -20,7 +20,6 @@ from gemmgen.tile.statements import (
     Gather,
     Inner,
     Landed,
-    Last,
     Multiply,
     Publish,
     Release,
@@ -42,9 +41,11 @@ def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
 
 def _tail(p: TileProgram) -> tuple[TileStmt, ...]:
     """What comes after the loop over tiles of K."""
+    # Products a step behind their fragments: the first step multiplies zeros, and one product is left.
+    left = (Multiply(behind=True),) if p.pipeline.prefetch else ()
     if not p.cluster_sums:
-        return (Finish(),)
-    return (Publish(tuple(b.name for b in p.buffers), p.pipeline.depth), Gather(), Finish(gathered=True))
+        return (*left, Finish())
+    return (*left, Publish(tuple(b.name for b in p.buffers), p.pipeline.depth), Gather(), Finish(gathered=True))
 
 
 def _fragments(p: TileProgram) -> tuple[Fragment, ...]:
@@ -60,10 +61,7 @@ def _pipeline(p: TileProgram) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...
     early, inside, late, before = _arrivals(p)
     behind = p.pipeline.prefetch
     steps = Inner((*_fragments(p), Multiply(behind)), brings=inside)
-    # Products a step behind their fragments: the first step multiplies zeros, and one product is left at the end. It
-    # stands inside the loop: behind it, the assembler has fragments change registers once a turn to suit it.
-    left = (Last((Multiply(behind),)),) if behind else ()
-    return before, (*early, steps, *left, *late)
+    return before, (*early, steps, *late)
 
 
 Four = tuple[tuple[TileStmt, ...], tuple[Bring, ...], tuple[TileStmt, ...], tuple[TileStmt, ...]]

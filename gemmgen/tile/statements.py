@@ -94,13 +94,6 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Last:
-    """In the last turn of the loop over tiles alone."""
-
-    body: tuple[TileStmt, ...]
-
-
-@dataclass(frozen=True)
 class Inner:
     """for k in 0..BK inside a tile, or in 0..K where nothing is staged (``whole``).
 
@@ -146,7 +139,6 @@ TileStmt: TypeAlias = (
     | Multiply
     | Ahead
     | Steps
-    | Last
     | Inner
     | Publish
     | Gather

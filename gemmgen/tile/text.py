@@ -19,7 +19,6 @@ from gemmgen.tile.statements import (
     Gather,
     Inner,
     Landed,
-    Last,
     Multiply,
     Publish,
     Release,
@@ -79,10 +78,6 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield f"wait for tile {_tile(ahead)}"
         case Release(ahead):
             yield f"each warp releases tile {_tile(ahead)}"
-        case Last(body):
-            yield "after the last tile:"
-            for x in body:
-                yield from (f"  {line}" for line in _stmt(p, x))
         case Ahead(count, body):
             yield f"for the first {count} tiles:" if count > 1 else "the first tile:"
             for x in body:

@@ -41,6 +41,8 @@ struct uint3 { unsigned int x, y, z; };
 
 static uint3 threadIdx, blockIdx, blockDim, gridDim;
 
+inline void own_register(float& own, float value) { own = value; }
+
 inline int min(int a, int b) { return a < b ? a : b; }
 inline unsigned int min(unsigned int a, unsigned int b) { return a < b ? a : b; }
 inline unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b); }
