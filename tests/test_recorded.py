@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gemmgen
-from gemmgen.analysis.counters import COUNTERS, predicted
+from gemmgen.analysis.counters import COUNTERS, binding, predicted
 from gemmgen.spec.ladder import ladder_names, ladder_path
 
 RECORD = Path(__file__).resolve().parent.parent / "generated" / "h200" / "counters.json"
@@ -29,28 +29,29 @@ def test_where_it_was_measured_is_said() -> None:
     assert all(found[key] for key in ("gpu", "arch", "driver", "versions", "commit", "ncu"))
 
 
-REPLAYED = {"shared load wavefronts": 0.001, "shared store wavefronts": 0.25}
-"""How much more of these a busy multiprocessor may count than the accesses need: it replays some, and not as many of
-them from run to run. What the accesses need is the least that can be counted."""
+def test_every_count_agreed() -> None:
+    wrong = [(r["kernel"], r["size"], r["beta"], c) for r in record()["runs"] for c in r["counts"] if not c["agrees"]]
+    assert not wrong, wrong
 
 
-def test_every_count_agreed_but_for_replays() -> None:
-    for run in record()["runs"]:
-        for c in (c for c in run["counts"] if not c["agrees"]):
-            assert c["name"] in REPLAYED, (run["kernel"], run["size"], run["beta"], c)
-            assert c["predicted"] <= c["measured"] <= c["predicted"] * (1 + REPLAYED[c["name"]]), (run["kernel"], c)
+def test_where_the_counters_say_what_binds_the_model_says_the_same() -> None:
+    """L1 looks up tags for global memory and moves data for both: its pipe and its whole are one resource here."""
+    one = {"shared": "l1"}
+    said = [(r, binding(r["busy_percent"])) for r in record()["runs"]]
+    wrong = [
+        (r["kernel"], r["size"], resource, r["bound"]["by"])
+        for r, resource in said
+        if resource and one.get(resource, resource) != one.get(r["bound"]["by"], r["bound"]["by"])
+    ]
+    assert not wrong, wrong
+    assert sum(resource is not None for _, resource in said) >= 8
 
 
-LESSON = (
-    "naive", "coalesced", "smem", "regblock1d", "regblock2d_64", "regblock2d", "vectorized", "warptile",
-)  # fmt: skip
-
-
-def test_every_rung_of_the_lesson_was_measured_at_every_size_and_beta() -> None:
+def test_every_rung_was_measured_at_every_size_and_beta() -> None:
     runs = {(run["kernel"], tuple(run["size"]), run["beta"]) for run in record()["runs"]}
     assert runs >= {
         (name, size, beta)
-        for name in LESSON
+        for name in ladder_names()
         for size in ((1024, 1024, 1024), (1023, 1025, 1027))
         for beta in (0.0, 1.0)
     }
@@ -64,5 +65,4 @@ def test_what_is_predicted_now_is_what_was_measured(name: str) -> None:
         now = predicted(e)
         for c in run["counts"]:
             if c["name"] in COUNTERS and c["name"] not in OF_THE_COMPILER:
-                within = REPLAYED.get(c["name"], c["within"])
-                assert abs(now[c["name"]] - c["measured"]) <= within * c["measured"], (run["size"], c["name"])
+                assert abs(now[c["name"]] - c["measured"]) <= c["within"] * c["measured"], (run["size"], c["name"])

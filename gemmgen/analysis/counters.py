@@ -17,7 +17,7 @@ from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.ir.nodes import Call
 
 _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
-_SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+_SHARED = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
 SECTOR = 32
 TIME = "gpu__time_duration.sum"
@@ -35,7 +35,14 @@ COUNTERS: Mapping[str, str] = {
     "shared store requests": "smsp__inst_executed_op_shared_st.sum",
     "shared store wavefronts": _SHARED.format("st"),
 }
-"""Counts and the counter that is each."""
+"""Counts and the counter that is each. Wavefronts are those of the instructions themselves."""
+
+PIPE: Mapping[str, str] = {
+    "load": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "store": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+}
+"""Wavefronts of shared memory that passed its pipe: those of the instructions, and what a busy multiprocessor replays,
+which is another number from run to run."""
 
 _COPIES = "sm__sass_l1tex_t_{}_pipe_lsu_mem_global_op_ldgsts_cache_{}.sum"
 
@@ -51,14 +58,18 @@ BUSY: Mapping[str, str] = {
     "issue": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "compute": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
     "shared": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    "l1": "l1tex__throughput.avg.pct_of_peak_sustained_active",
     "l2": "lts__t_sectors.avg.pct_of_peak_sustained_elapsed",
     "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 }
 """How busy each resource is, in percent of its peak, where the profiler knows these names."""
 
-WITHIN: Mapping[str, float] = {"shared store wavefronts": 0.02, "sectors by TMA": 0.02}
-"""How far a count may lie from its counter and agree; others must be equal. A shared store may be replayed; the edge of
-a box may lie inside a sector."""
+BINDS = 80.0
+"""Percent of its peak from which a resource is said to bind."""
+
+WITHIN: Mapping[str, float] = {"sectors by TMA": 0.02}
+"""How far a count may lie from its counter and agree; others must be equal. The edge of a box may lie inside a
+sector."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +204,12 @@ def compare(e: Explanation, values: Mapping[str, float]) -> list[Comparison]:
     return rows
 
 
+def binding(busy: Mapping[str, float | None]) -> str | None:
+    """The resource that the counters say binds: the busiest, where it is busy enough; None where they say of none."""
+    name, percent = max(((r, p or 0.0) for r, p in busy.items()), key=lambda row: row[1], default=("", 0.0))
+    return name if percent >= BINDS else None
+
+
 def is_asynchronous(e: Explanation) -> bool:
     """Whether the kernel moves data by instructions that the counters of loads and stores do not count."""
     return any(isinstance(a.statement, Call) for a in e.counts.accesses)
@@ -220,4 +237,9 @@ def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:
         "dram_read_bytes": values.get(DRAM_READ),
         "compulsory_bytes": compulsory_bytes(e.size, e.beta),
         "busy_percent": {r: values.get(name) for r, name in BUSY.items()},
+        "replayed_wavefronts": {
+            op: round(values[pipe] - values[COUNTERS[f"shared {op} wavefronts"]])
+            for op, pipe in PIPE.items()
+            if pipe in values and COUNTERS[f"shared {op} wavefronts"] in values
+        },
     }
