@@ -67,7 +67,9 @@ class Launch:
     """One launch: ``grid`` is (blocks along N, blocks along M, slices of K).
 
     ``kernel`` is "main", or "then": the kernel that finishes the main one's work. ``output`` says where the argument C
-    points: to C, or to the workspace "W", in which partial sums stand from its first element on.
+    points: to C, or to the workspace "W", in which partial sums stand from its first element on. ``dependent``: it may
+    start before the launch right before it in the plan has ended; that one's kernel allows it, and its own waits for
+    that end.
     """
 
     variant: Variant
@@ -75,6 +77,7 @@ class Launch:
     arguments: Arguments
     kernel: Kernel = "main"
     output: Literal["C", "W"] = "C"
+    dependent: bool = False
 
     @property
     def scalars(self) -> dict[str, int | float]:
@@ -293,7 +296,12 @@ def _panels(
 
 
 def _split(spec: Spec, whole: Launch) -> tuple[Launch, Launch]:
-    """The launch of a panel as two: sums over slices of K into the workspace, then C from those."""
+    """The launch of a panel as two: sums over slices of K into the workspace, then C from those.
+
+    With dependentLaunch the second may start early, and only it. What came before the first has ended when the first
+    starts, as always on a stream; and the next panel's first, which overwrites the sums, starts when the second has
+    ended, which is no earlier than the first has, since all its threads wait for that.
+    """
     from gemmgen.lower.reduce import elements_a_block
 
     given, lines = whole.arguments, _lines(spec, whole.arguments)
@@ -303,7 +311,13 @@ def _split(spec: Spec, whole: Launch) -> tuple[Launch, Launch]:
     then = replace(given, ldw=ldw)
     return (
         replace(whole, grid=(columns, rows, spec.split_k), arguments=main, output="W"),
-        replace(whole, grid=(lines, -(-extent // elements_a_block(whole.variant)), 1), arguments=then, kernel="then"),
+        replace(
+            whole,
+            grid=(lines, -(-extent // elements_a_block(whole.variant)), 1),
+            arguments=then,
+            kernel="then",
+            dependent=spec.has("dependentLaunch"),
+        ),
     )
 
 

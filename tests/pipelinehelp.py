@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,7 @@ from simhelp import grid_of
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.launch import GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.lower import lower
-from gemmgen.sim.run import DEFAULT, GlobalArray, Options, RunResult, run_kernel
+from gemmgen.sim.run import DEFAULT, GlobalArray, Options, RunResult, merged, run_kernel
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load
 
@@ -39,17 +41,39 @@ def depths(spec: Spec, unit: int = 1) -> list[int]:
     return sorted({-(-k // unit) * unit for k in (*(t * bk for t in tiles), *ragged)})
 
 
+def launches(ir: KernelIR, scalars: Mapping[str, Any]) -> list[tuple[KernelIR, dict[str, Any]]]:
+    """The kernels of a product with their scalars, as a plan has them: the sums go to a workspace where a second kernel
+    makes C of them."""
+    if ir.then is None:
+        return [(ir, dict(scalars))]
+    pitch = workspace(ir, scalars).shape[-1]
+    return [(ir, {**scalars, "alpha": 1.0, "beta": 0.0, "ldc": pitch}), (ir.then, {**scalars, "ldw": pitch})]
+
+
+def workspace(ir: KernelIR, scalars: Mapping[str, Any]) -> Floats:
+    """NaN where the blocks that share sums leave them, [blocks, lines of C, elements]; empty where there is none."""
+    lines, extent = scalars["M"], scalars["N"]
+    if ir.spec.C.order == "col":
+        lines, extent = extent, lines
+    shape = (ir.spec.split_k, lines, -(-extent // 4) * 4) if ir.then is not None else (0, 0, 0)
+    return np.full(shape, np.nan, np.float32)
+
+
 def run_ordered(
     ir: KernelIR, a: Floats, b: Floats, c: Floats, alpha: float = 1.0, beta: float = 0.0, options: Options = DEFAULT
 ) -> RunResult:
-    """Run on packed matrices in the orders of the spec; ``c`` is updated in place."""
+    """Run on packed matrices in the orders of the spec, a second kernel too; ``c`` is updated in place."""
     (m, k), n = a.shape, b.shape[1]
     orders = {x: "C" if getattr(ir.spec, x).order == "row" else "F" for x in "ABC"}
     flat = {x: np.asarray(v).reshape(-1, order=orders[x]) for x, v in (("A", a), ("B", b), ("C", c))}
     rows = {"A": (k, m), "B": (n, k), "C": (n, m)}
     leading = {f"ld{x.lower()}": rows[x][0 if orders[x] == "C" else 1] for x in "ABC"}
     scalars = {"M": m, "N": n, "K": k, "alpha": alpha, "beta": beta, **leading}
-    arrays = {x: GlobalArray(v) for x, v in flat.items()}
-    result = run_kernel(ir, grid_of(ir, {"M": m, "N": n, "K": k}), scalars, arrays, options)
+    sums, results = GlobalArray(workspace(ir, scalars).reshape(-1)), []
+    for kernel, given in launches(ir, scalars):
+        arrays = {x: GlobalArray(v) for x, v in flat.items()} | ({"C": sums} if kernel.then else {"W": sums})
+        used = {p.name for p in kernel.params}
+        arrays = {x: v for x, v in arrays.items() if x in used}
+        results.append(run_kernel(kernel, grid_of(kernel, {"M": m, "N": n, "K": k}), given, arrays, options))
     c[...] = flat["C"].reshape(c.shape, order=orders["C"])
-    return result
+    return results[0] if len(results) == 1 else merged(results)

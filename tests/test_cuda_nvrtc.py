@@ -85,10 +85,11 @@ def test_unusual_tiles_compile_without_warnings(name: str, variant: str) -> None
 @pytest.mark.parametrize("variant", ["exact", "guarded_unaligned"])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pipelines_compile_without_warnings_or_spills(name: str, variant: str) -> None:
-    ir = pipeline(name, variant)
-    made = compiled(emit_cuda(ir), ir.name, "sm_90")
-    assert made.resources.spill_bytes == 0
-    assert made.resources.threads == ir.threads
+    main = pipeline(name, variant)
+    for ir in (main, *filter(None, [main.then])):
+        made = compiled(emit_cuda(ir), ir.name, "sm_90")
+        assert made.resources.spill_bytes == 0
+        assert made.resources.threads == ir.threads
 
 
 def test_s1_comments_do_not_break_the_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,8 +90,12 @@ def test_the_text_of_every_constant_comes_to_its_value(spec: Spec, variant: str)
 # --- Each synchronisation removed -------------------------------------------------------------------------------------
 
 
-def removable(ir: KernelIR) -> list[Sync | Call]:
-    return [*ir.syncs(), *ir.waits()]
+def removable(ir: KernelIR) -> list[tuple[Sync | Call, KernelIR]]:
+    """Each synchronisation of a kernel and of the one behind it, and the kernel without it."""
+    found = [(s, ir.without(s)) for s in (*ir.syncs(), *ir.waits())]
+    if ir.then is not None:
+        found += [(s, replace(ir, then=ir.then.without(s))) for s in (*ir.then.syncs(), *ir.then.waits())]
+    return found
 
 
 @pytest.mark.parametrize("variant", [GUARDED, GUARDED_UNALIGNED], ids=lambda v: v.label)
@@ -100,8 +105,8 @@ def test_a_pipeline_without_one_of_its_synchronisations_is_caught(name: str, var
     bm, bn, bk = ir.spec.block
     a, b, c = operands(bm, bn, (3 * ir.spec.stages + 1) * bk * ir.spec.split_k)
     assert not run_ordered(ir, a, b, c.copy()).faults
-    for sync in removable(ir):
-        faults = run_ordered(ir.without(sync), a, b, c.copy()).faults
+    for sync, rest in removable(ir):
+        faults = run_ordered(rest, a, b, c.copy()).faults
         kinds = {f.kind for f in faults}
         assert kinds & expected(sync), (sync, faults)
         assert all(f.line is not None for f in faults if f.buffer in ("As", "Bs"))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from host_cuda.harness import HostFault, HostModule, build, missing
 from host_cuda.problem import F32, Problem, problem
-from pipelinehelp import PIPELINES, depths, kernel, spec_of
+from pipelinehelp import PIPELINES, depths, kernel, launches, spec_of, workspace
 from simhelp import grid_of
 
 from gemmgen.cuda.emit import emit_cuda
+from gemmgen.ir.nodes import KernelIR
 from gemmgen.launch import VARIANTS
 from gemmgen.sim.run import GlobalArray, run_kernel
 
@@ -22,27 +24,46 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
     texts = [(f"{name}_{variant}", emit_cuda(kernel(name, variant))) for name in PIPELINES for variant in VARIANTS]
+    for name in PIPELINES:
+        seconds = {variant: kernel(name, variant).then for variant in VARIANTS}
+        texts += [(f"{name}_{variant}_then", emit_cuda(ir)) for variant, ir in seconds.items() if ir is not None]
     return build(texts, tmp_path_factory.mktemp("host"))
 
 
 def run(module: HostModule, name: str, variant: str, p: Problem, *, reverse: bool = False, text: str = "") -> None:
+    """The kernel, and the one that finishes its work, which finds the sums as if they were still being written."""
     ir = kernel(name, variant)
     m, n = p.c.shape
-    grid = grid_of(ir, {"M": m, "N": n, "K": p.k})
-    module.run(text or f"{name}_{variant}", grid, ir.threads, p.arguments(ir.tensor_maps), reverse=reverse)
+    given = arguments_of(ir, p)
+    sums = workspace(ir, given)
+    for one, scalars in launches(ir, given):
+        values = scalars | {"C": sums if one.then else p.c.address, "W": sums}
+        maps = p.arguments(one.tensor_maps)[len(given) :]
+        grid = grid_of(one, {"M": m, "N": n, "K": p.k})
+        values_of = [values[x.name] for x in one.params if x.kind != "tensormap"]
+        which = (text or f"{name}_{variant}") + ("_then" if one.finishes else "")
+        arriving = sums if one.arriving else None
+        module.run(which, grid, one.threads, [*values_of, *maps], reverse=reverse, arriving=arriving)
+
+
+def arguments_of(ir: KernelIR, p: Problem) -> dict[str, Any]:
+    """The arguments of a product by the names of the kernel's parameters."""
+    return dict(zip((x.name for x in ir.params), p.arguments(), strict=False))
 
 
 def simulated(name: str, variant: str, p: Problem) -> F32:
     """What the simulator makes of the same problem, with no fault."""
     ir = kernel(name, variant)
     m, n = p.c.shape
-    scalars = dict(zip((x.name for x in ir.params), p.arguments(), strict=False))
-    arrays = {x: GlobalArray(y.buffer.copy(), y.offset) for x, y in (("A", p.a), ("B", p.b), ("C", p.c))}
-    for x in arrays:
-        del scalars[x]
-    result = run_kernel(ir, grid_of(ir, {"M": m, "N": n, "K": p.k}), scalars, arrays)  # type: ignore[arg-type]
-    assert not result.faults
-    return replace(p.c, buffer=arrays["C"].data).view
+    given = arguments_of(ir, p)
+    matrices = {x: GlobalArray(y.buffer.copy(), y.offset) for x, y in (("A", p.a), ("B", p.b), ("C", p.c))}
+    sums = GlobalArray(workspace(ir, given).reshape(-1))
+    for one, values in launches(ir, given):
+        arrays = matrices | ({"C": sums} if one.then else {"W": sums})
+        arrays = {x: v for x, v in arrays.items() if x in {q.name for q in one.params}}
+        scalars = {x: v for x, v in values.items() if x not in matrices}
+        assert not run_kernel(one, grid_of(one, {"M": m, "N": n, "K": p.k}), scalars, arrays).faults
+    return replace(p.c, buffer=matrices["C"].data).view
 
 
 def of_size(name: str, variant: str, m: int, n: int, k: int, seed: int) -> Problem:
@@ -116,3 +137,23 @@ def test_a_text_without_one_of_its_waits_is_caught(broken: HostModule, name: str
             run(broken, name, "exact", p, text=f"{name} {what}")
             p.check()
             pytest.fail(f"{what} was not caught", pytrace=False)
+
+
+DEPENDENT = [name for name in PIPELINES if name.startswith("pipeline_dependent")]
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_a_second_kernel_that_does_not_wait_for_the_first_is_caught(name: str) -> None:
+    ir = kernel(name, "exact")
+    assert ir.then is not None
+    first, second = emit_cuda(ir), emit_cuda(ir.then)
+    start = second.index("{", second.index('extern "C"'))
+    early = second[:start] + second[start:].replace("wait_for_previous_kernel(", "left_out(")
+    assert early != second
+    texts = [("right", first), ("right_then", second), ("wrong", first), ("wrong_then", early)]
+    built = build(texts)
+    bm, bn, bk = ir.spec.block
+    for text in ("right", "wrong"):
+        p = of_size(name, "exact", bm, bn, 3 * ir.spec.split_k * bk, 0)
+        run(built, name, "exact", p, text=text)
+        assert np.isnan(p.c.view).all() == (text == "wrong")

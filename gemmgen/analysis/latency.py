@@ -18,7 +18,8 @@ class Waits:
     memory and its barriers or straight into registers. ``fragment``: clocks that a step along k waits for shared memory
     where a scheduler has one warp. ``apart``: the part of the lesser of issue and traffic that adds to the greater.
     ``sharpness``: how well blocks fill one another's waits (infinite: wholly). ``launch_s``: seconds a launch takes,
-    ``next_launch_s``: what each further one of the same product adds.
+    ``next_launch_s``: what each further one of the same product adds, ``early_launch_s`` one that is launched while
+    the one before it runs.
     """
 
     step: float = 550
@@ -28,6 +29,7 @@ class Waits:
     sharpness: float = 2.5
     launch_s: float = 3.2e-6
     next_launch_s: float = 2.0e-6
+    early_launch_s: float = 0.5e-6
 
 
 WAITS = Waits()

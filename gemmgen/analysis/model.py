@@ -140,7 +140,9 @@ def _waiting_s(run: Run, waits: Waits) -> float:
         return 0.0
     step, steps = block_step(run)
     clocks = run_clocks(step, steps, run.blocks, run.gpu.sms, run.fits.blocks_per_sm, waits)
-    return clocks / run.gpu.clock_hz + waits.launch_s + (run.launches - 1) * waits.next_launch_s
+    early = run.launches // 2 if run.ir.then is not None and run.ir.then.arriving else 0
+    launches = waits.launch_s + (run.launches - 1 - early) * waits.next_launch_s + early * waits.early_launch_s
+    return clocks / run.gpu.clock_hz + launches
 
 
 def block_step(run: Run) -> tuple[Step, int]:

@@ -301,7 +301,9 @@ class KernelIR:
     blocks left in a workspace, which this one writes where C is expected); ``finishes`` of that one is the name of this
     one. ``grid`` is (columns of blocks, rows of
     blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z. ``cluster`` neighbours along z are a
-    thread-block cluster, whose blocks run at the same time and read one another's shared memory.
+    thread-block cluster, whose blocks run at the same time and read one another's shared memory. ``arriving``
+    are global arrays that the kernel before may still be writing when this one starts: a thread may use them only
+    behind its wait for that kernel's end.
     """
 
     name: str
@@ -321,6 +323,7 @@ class KernelIR:
     notes: tuple[str, ...] = field(default=())
     finishes: str = ""
     cluster: Expr = ALONE
+    arriving: tuple[str, ...] = ()
 
     def syncs(self) -> list[Sync]:
         """The barriers, in program order."""

@@ -81,9 +81,10 @@ def _notes(p: TileProgram) -> tuple[str, ...]:
         return (f"{blocks}: each leaves its sums in shared memory, and adds up a share of all.",)
     line = "row" if p.contiguous("C") == "n" else "column"
     lines = "M rows" if line == "row" else "N columns"
+    early = ", and is launched while this kernel still runs" if p.dependent else ""
     return (
         f"Launched with C pointing to a workspace: a matrix of {lines} for each blockIdx.z, ldc elements from one "
-        f"{line} to the next, with alpha 1 and beta 0. {p.spec.name}_reduce makes C of them.",
+        f"{line} to the next, with alpha 1 and beta 0. {p.spec.name}_reduce makes C of them{early}.",
     )
 
 

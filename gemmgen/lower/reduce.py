@@ -6,6 +6,7 @@ from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
+    Call,
     Compute,
     Constant,
     FBin,
@@ -20,6 +21,7 @@ from gemmgen.ir.nodes import (
     Stmt,
     Store,
 )
+from gemmgen.isa.dependent import WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import BETA, BLOCK_X, BLOCK_Y, GLOBAL, LDC, M, N, let
 from gemmgen.tile.program import TileProgram
@@ -76,7 +78,7 @@ def reduction(p: TileProgram) -> KernelIR:
         Store(target, first(total), width, None, "split_k"),
     ]
     inside = at.lt(along)
-    main = Section("Add up the slices in their order, and store", (If(inside, tuple(body)),))
+    main = Section("Add up the slices in their order, and store", (*_wait(p), If(inside, tuple(body))))
     return KernelIR(
         name=f"{p.spec.name}_reduce",
         spec=p.spec,
@@ -99,6 +101,28 @@ def reduction(p: TileProgram) -> KernelIR:
         shared=(),
         body=(Section("Placement: a block works on one line of C", tuple(out)), main),
         finishes=p.spec.name,
+        notes=_notes(p),
+        arriving=(WORKSPACE.name,) if p.dependent else (),
+    )
+
+
+def _wait(p: TileProgram) -> tuple[Stmt, ...]:
+    """In front of the branch: a kernel whose threads all wait ends no earlier than the one before it, and so nothing
+    that follows on the stream, as the sums of the next product in the same workspace, starts before that."""
+    if not p.dependent:
+        return ()
+    why = f"the blocks of {p.spec.name} may still be writing W"
+    return (Call(WAIT_FOR_PREVIOUS_KERNEL, (), why, origin="use dependentLaunch"),)
+
+
+def _notes(p: TileProgram) -> tuple[str, ...]:
+    """How the kernel is launched, where that is not as its parameters say."""
+    if not p.dependent:
+        return ()
+    return (
+        f"Launched right behind {p.spec.name} on its stream, with the launch attribute programmatic stream "
+        f"serialization (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) set to 1: its blocks are put on the "
+        f"GPU while the last blocks of {p.spec.name} still run.",
     )
 
 

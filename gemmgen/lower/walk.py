@@ -9,6 +9,7 @@ from gemmgen.ir.expr import Const, Expr, Var, both, value_of
 from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
 from gemmgen.ir.nodes import Alloc, Array, Call, For, If, LetPointer, Pointer, Section, Stmt
 from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, cp_async_wait
+from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.copy import tile_copy
 from gemmgen.lower.engine import Engine
@@ -21,6 +22,7 @@ from gemmgen.tile.program import TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
     Ahead,
+    AllowNext,
     Arrived,
     Barrier,
     Bring,
@@ -67,7 +69,7 @@ class Walk:
 
     def kernel(self, placement: list[Stmt]) -> tuple[Stmt, ...]:
         """The whole body, in numbered parts."""
-        walk, last = self._parts()
+        first, walk, last = self._parts()
         index = [x for c in self.copies.values() for x in c.index]
         start = [] if self.engine is None else self.engine.set_up()
         main = Section("Walk along K", (*self._counting(), *start, *self.all(walk)), _walk_why(self.s.p))
@@ -79,18 +81,21 @@ class Walk:
         if self.skips:
             left = both(self.at.row.lt(self.s.left("m")), self.at.col.lt(self.s.left("n")))
             parts = (If(left, parts, why="threads outside C have nothing to do"),)
-        return (Section("Placement: what this thread computes", (*placement, *index)), *parts)
+        return (*self.all(first), Section("Placement: what this thread computes", (*placement, *index)), *parts)
 
-    def _parts(self) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
-        """The statements up to the last product, and those behind it."""
+    def _parts(self) -> tuple[tuple[TileStmt, ...], ...]:
+        """The statements before all else, those up to the last product, and those behind it."""
+        start = next(i for i, x in enumerate(self.statements) if not isinstance(x, AllowNext))
         product = max(i for i, x in enumerate(self.statements) if isinstance(x, Steps | Inner | Multiply))
-        return self.statements[: product + 1], self.statements[product + 1 :]
+        return self.statements[:start], self.statements[start : product + 1], self.statements[product + 1 :]
 
     def all(self, body: Iterable[TileStmt]) -> list[Stmt]:
         return list(_joined(x for s in body for x in self.one(s)))
 
     def one(self, t: TileStmt) -> list[Stmt]:
         match t:
+            case AllowNext():
+                return [Call(ALLOW_NEXT_KERNEL, (), origin="use dependentLaunch")]
             case Clear():
                 return self.f.clear() + self.f.declare()
             case Steps(body):

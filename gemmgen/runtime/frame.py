@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gemmgen.runtime.tensormap import Encoded
 
-# CUlaunchConfig: grid, block and bytes of dynamic shared memory; then a stream, and the attributes, which are none.
+# CUlaunchConfig: grid, block and bytes of dynamic shared memory; then a stream, the attributes, and how many they are.
 _FIXED = struct.Struct("@7I0P")
-_MOVING = struct.Struct("@PPP4P")  # stream, no attributes, none of them; the addresses of A, B, C and the workspace
+_MOVING = struct.Struct("@PPP4P")  # stream, attributes, their number; the addresses of A, B, C and the workspace
+# CUlaunchAttribute, whose value takes 64 bytes: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, allowed. The
+# launch may start before the one before it on the stream has ended. The driver reads it during the call.
+_EARLY = ctypes.create_string_buffer(struct.pack("@i4xi60x", 6, 1), 72)
 _ADDRESSES = _FIXED.size + struct.calcsize("@PPP")
 _PLACE = 8  # bytes of a constant argument: as many as the widest takes, so that all are aligned
 
@@ -27,16 +30,25 @@ class Frame:
     """The bytes of a launch with everything in place but the stream and the addresses.
 
     ``arguments``, in the order of the kernel's parameters: a Constant, or the number of an address (A, B, C or
-    WORKSPACE). May serve one launch at a time: the driver copies what it needs during the call. ``config`` and
+    WORKSPACE). ``dependent``: the launch may start before the one before it has ended, as a kernel does that waits for
+    that end by itself. May serve one launch at a time: the driver copies what it needs during the call. ``config`` and
     ``pointers`` are where the driver is told to look.
     """
 
-    __slots__ = ("_bytes", "_fill", "_pointers", "config", "grid", "maps", "places", "pointers")
+    __slots__ = (
+        "_attributes", "_bytes", "_count", "_fill", "_pointers", "config", "grid", "maps", "places", "pointers",
+    )  # fmt: skip
 
     def __init__(
-        self, grid: tuple[int, int, int], threads: int, shared_bytes: int, arguments: Sequence[Constant | int]
+        self,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Sequence[Constant | int],
+        dependent: bool = False,
     ) -> None:
         self.grid = grid
+        self._attributes, self._count = (ctypes.addressof(_EARLY), 1) if dependent else (0, 0)
         constants = _ADDRESSES + struct.calcsize("@4P")
         self._bytes = ctypes.create_string_buffer(constants + _PLACE * len(arguments))
         base = ctypes.addressof(self._bytes)
@@ -61,4 +73,4 @@ class Frame:
         self._pointers[argument] = encoded.address
 
     def fill(self, stream: int, a: int = 0, b: int = 0, c: int = 0, workspace: int = 0) -> None:
-        self._fill(stream, 0, 0, a, b, c, workspace)
+        self._fill(stream, self._attributes, self._count, a, b, c, workspace)

@@ -155,7 +155,7 @@ class Bound:
 
     def __init__(self, module: GpuModule, step: Launch) -> None:
         given = step.arguments
-        self.module, self.grid = module, step.grid
+        self.module, self.grid, self.dependent = module, step.grid, step.dependent
         self._offsets = 4 * given.A, 4 * given.B, 4 * given.C
         self._arguments = [_argument(p, step) for p in module.ir.params]
         self._maps = tuple(_maps(module.ir, step))
@@ -169,7 +169,8 @@ class Bound:
         try:
             frame = self._free.pop()
         except IndexError:
-            frame = Frame(self.grid, self.module.threads, self.module.shared_bytes, self._arguments)
+            module = self.module
+            frame = Frame(self.grid, module.threads, module.shared_bytes, self._arguments, self.dependent)
         frame.fill(stream, a, b, c, workspace)
         if self._maps and frame.places != (a, b, c):
             self._point(frame, (a, b, c))

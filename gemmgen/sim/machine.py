@@ -10,6 +10,7 @@ import numpy as np
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.memory import in_memory_order
 from gemmgen.ir.nodes import Array, KernelIR, shape_of, size_bytes
+from gemmgen.sim.arrival import ArrivingShadow
 from gemmgen.sim.clock import Clock
 from gemmgen.sim.count import Op, Site
 from gemmgen.sim.faults import Fault, FaultKind, FaultLog
@@ -46,6 +47,9 @@ class Machine:
         self.clock = Clock(self.batch)
         for name, array in arrays.items():
             self.memories[name] = self._global(name, array)
+        self.arriving = {name: ArrivingShadow(self.report) for name in ir.arriving}
+        for name, arriving in self.arriving.items():
+            self.memories[name].shadow = arriving
         for a in ir.shared:
             self.memories[a.name] = shared_memory(a.name, shape_of(a), a.align, self.report)
         self.together = self._place_together()
@@ -56,6 +60,8 @@ class Machine:
         self.batch = self.values.batch = batch
         self.clock = Clock(batch)
         self.state.clear()
+        for arriving in self.arriving.values():
+            arriving.start(batch)
         for memory in self.memories.values():
             memory.batch = batch
             if memory.block_words:
@@ -112,6 +118,11 @@ class Machine:
         for memory in self.memories.values():
             if memory.shadow is not None:
                 memory.shadow.settle()
+
+    def await_previous(self, active: Active) -> None:
+        """The active lanes have waited for the kernel before: what it wrote has arrived."""
+        for arriving in self.arriving.values():
+            arriving.wait(active)
 
     def register(self, array: Array) -> Register:
         """The register array that a declaration or an access names."""

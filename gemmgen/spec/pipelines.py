@@ -23,7 +23,7 @@ SWIZZLED = (8, 16, 32)
 """Elements of a row that a swizzle permutes: 32, 64 and 128 bytes."""
 SWIZZLED_ROWS = 8
 """Rows after which a swizzle repeats."""
-CAPABILITIES = {"cpasync": 80, "tma": 90, "clusterReduce": 90}
+CAPABILITIES = {"cpasync": 80, "tma": 90, "clusterReduce": 90, "dependentLaunch": 90}
 """The least compute capability that has the instructions of a toggle, times ten."""
 
 
@@ -56,6 +56,8 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield Problem(message, "stages 2 needs neither", s.span("stages"))
     if s.spec.has("clusterReduce") and s.good("split_k"):
         yield from _cluster(s)
+    if s.spec.has("dependentLaunch"):
+        yield from _dependent(s)
     if s.spec.has("tma"):
         yield from _tma(s)
 
@@ -70,6 +72,18 @@ def _cluster(s: Subject) -> Iterator[Problem]:
         message = f"clusterReduce makes the blocks that share a sum a cluster, and split_k {split} is over its limit of"
         hint = f"'split_k {PORTABLE_SIZE}' is the most; without clusterReduce a second kernel adds up any number"
         yield Problem(f"{message} {PORTABLE_SIZE}", hint, where)
+
+
+def _dependent(s: Subject) -> Iterator[Problem]:
+    """There is a second kernel, whose launch can overlap the first."""
+    split, where = s.spec.split_k, s.span("use dependentLaunch")
+    if s.spec.has("clusterReduce"):
+        message = "dependentLaunch launches a second kernel early, and with clusterReduce there is none"
+        yield Problem(message, "use one of them", where)
+    elif s.good("split_k") and split < 2:
+        message = f"dependentLaunch launches the second kernel of split_k early, and split_k {split} has none"
+        hint = "write 'split_k 2' or more, or leave dependentLaunch out"
+        yield Problem(message, hint, s.span("split_k", "use dependentLaunch"))
 
 
 def _architecture(s: Subject) -> Iterator[Problem]:

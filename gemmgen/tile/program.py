@@ -154,6 +154,8 @@ class TileProgram:
     cluster_sums: int = 0
     """Where the blocks that share a sum are a cluster and add it up: elements of one piece of a thread's sums, as they
     leave them to one another; 0 where a second kernel adds up."""
+    dependent: bool = False
+    """Whether that second kernel is launched while this one runs, and waits for its end on the GPU."""
 
     @property
     def threads(self) -> int:

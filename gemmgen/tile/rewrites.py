@@ -180,6 +180,11 @@ def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, cluster_sums=widest(16, run) if spec.has("float4") else 1)
 
 
+def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
+    """The kernel that adds up is launched before the sums are there."""
+    return replace(p, dependent=True)
+
+
 def unroll(p: TileProgram, spec: Spec) -> TileProgram:
     """Some steps along k make the text of the loop, not all of a tile."""
     return replace(p, product=replace(p.product, unroll=spec.unroll))
@@ -240,6 +245,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("unroll", unroll),
     ("split_k", split_k),
     ("clusterReduce", cluster_reduce),
+    ("dependentLaunch", dependent_launch),
     (None, guards),
 )
 

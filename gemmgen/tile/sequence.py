@@ -11,6 +11,7 @@ from gemmgen.tile.hazards import with_barriers
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.statements import (
     Ahead,
+    AllowNext,
     Arrived,
     Bring,
     Clear,
@@ -30,13 +31,14 @@ from gemmgen.tile.statements import (
 
 def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
     """The statements of one block, in order, barriers included."""
+    start = (AllowNext(), Clear()) if p.dependent else (Clear(),)
     if not p.copies:
         inner = Inner((*_fragments(p), Multiply()), whole=True)
-        return (Clear(), inner, Finish())
+        return (*start, inner, Finish())
     prologue, body = _pipeline(p)
     tail = _tail(p)
     before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth)
-    return (Clear(), *before, Steps(turn), *after)
+    return (*start, *before, Steps(turn), *after)
 
 
 def _tail(p: TileProgram) -> tuple[TileStmt, ...]:

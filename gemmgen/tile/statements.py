@@ -13,6 +13,11 @@ from gemmgen.tile.program import Copy
 
 
 @dataclass(frozen=True)
+class AllowNext:
+    """The kernel that follows may be put on the GPU once all blocks have come here."""
+
+
+@dataclass(frozen=True)
 class Clear:
     """acc = 0."""
 
@@ -128,7 +133,8 @@ class Finish:
 
 
 TileStmt: TypeAlias = (
-    Clear
+    AllowNext
+    | Clear
     | Bring
     | Commit
     | Landed

@@ -9,6 +9,7 @@ from gemmgen.tile.program import Buffer, Copy, TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
     Ahead,
+    AllowNext,
     Arrived,
     Barrier,
     Bring,
@@ -58,6 +59,8 @@ def _buffer(b: Buffer) -> Iterator[str]:
 
 def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
     match s:
+        case AllowNext():
+            yield f"{'allow the next kernel':<24}# on the GPU once all blocks have started; it waits for their end"
         case Clear():
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
@@ -108,7 +111,8 @@ def _finish(p: TileProgram, gathered: bool) -> Iterator[str]:
         yield f"C[bm, bn] = alpha * acc + beta * C   {stored}"
     else:
         yield f"W[part, bm, bn] = acc   {stored}"
-        yield "then, in a second kernel: C = alpha * (the parts of W, added up in their order) + beta * C"
+        second = "a second kernel, launched early" if p.dependent else "a second kernel"
+        yield f"then, in {second}: C = alpha * (the parts of W, added up in their order) + beta * C"
 
 
 def _tile(ahead: int) -> str:

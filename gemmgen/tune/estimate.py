@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ADDRESSES = 28  # registers for indices, addresses and the loop
 FEWEST_ADDRESSES = 12  # of those, that no compiler does without
 LAUNCH_S = 2.0e-6
+EARLY_LAUNCH_S = LAUNCH_S / 4  # of a kernel that is launched while the one before it runs
 ROUND_CLOCKS = 1500  # of filling a pipeline, and of starting a block
 STORE_BYTES_A_CLOCK = 32
 CLUSTER_CLOCKS = 1000  # of meeting the other blocks of a cluster twice
@@ -176,7 +177,8 @@ def _reduction_s(spec: Spec, shape: Shape, gpu: Gpu) -> float:
     if spec.has("clusterReduce"):  # a block's tile of sums passes between the SMs while the block is there
         (bm, bn, _), rounds = spec.block, -(-blocks_of(spec, shape) // gpu.sms)
         return rounds * (CLUSTER_CLOCKS + 4 * bm * bn / CLUSTER_BYTES_A_CLOCK) / gpu.clock_hz
-    return LAUNCH_S + 8.0 * split * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
+    launch = EARLY_LAUNCH_S if spec.has("dependentLaunch") else LAUNCH_S
+    return launch + 8.0 * split * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
 
 
 def floor_s(shape: Shape, gpu: Gpu, *, clock_hz: float, sms: int, warm: bool) -> float:

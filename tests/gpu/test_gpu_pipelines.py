@@ -22,6 +22,8 @@ TEXTS = {
     "tma_pipe": f"kernel pipe\n{ENGINE}, prefetch, snake, separators\nstages 3\nunroll 8\nmin_blocks 2\n",
     "split": f"kernel shared_sum\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nsplit_k 4\n",
     "split_tma": f"kernel shared_engine\n{ENGINE}\nstages 3\nsplit_k 3\n",
+    "early": f"kernel early_sum\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}, dependentLaunch\nsplit_k 4\n",
+    "early_tma": f"kernel early_engine\n{ENGINE}, dependentLaunch\nstages 3\nsplit_k 3\n",
     "cluster": f"kernel cluster_sum\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}, clusterReduce\nsplit_k 8\n",
     "cluster_tma": f"kernel cluster_engine\n{ENGINE}, prefetch, clusterReduce\nstages 3\nsplit_k 3\n",
 }
@@ -83,7 +85,7 @@ def test_the_result_repeats_bit_by_bit_wherever_the_operands_are(name: str) -> N
         assert t.equal(kernel_of(TEXTS[name])(*kept[-1]), first)
 
 
-@pytest.mark.parametrize("name", ["tma", "split", "split_tma"])
+@pytest.mark.parametrize("name", ["tma", "split", "split_tma", "early", "early_tma"])
 def test_a_call_is_captured_in_a_cuda_graph(name: str) -> None:
     t = torch()
     a, b, c = t.randn(256, 512, device="cuda"), t.randn(512, 256, device="cuda"), t.zeros(256, 256, device="cuda")

@@ -251,6 +251,7 @@ inline void call(void (*kernel)(P...), void** values)
 
 #include "tma_stub.h"
 #include "cluster_stub.h"
+#include "dependent_stub.h"
 
 inline void host::enter_memory(char* begin, char* end)
 {

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 STUB = Path(__file__).with_name("cuda_stub.h")
-STUBS = (STUB, *(Path(__file__).with_name(name) for name in ("tma_stub.h", "cluster_stub.h")))
+STUBS = (STUB, *(Path(__file__).with_name(name) for name in ("tma_stub.h", "cluster_stub.h", "dependent_stub.h")))
 MAP = "__grid_constant__ TensorMap"
 MAP_BYTES = 128
 # Multiply-adds stay two roundings, so that results are those of NumPy bit for bit. What one branch sets and another of
@@ -62,12 +62,20 @@ class HostModule:
     entries: dict[str, tuple[str, tuple[str, ...]]]
 
     def run(
-        self, name: str, grid: Sequence[int], threads: int, args: Sequence[Any], *, reverse: bool = False
+        self,
+        name: str,
+        grid: Sequence[int],
+        threads: int,
+        args: Sequence[Any],
+        *,
+        reverse: bool = False,
+        arriving: Any = None,
     ) -> None:
         """Runs a kernel; arrays (float32, or addresses) are changed in place; tensor maps are 7 numbers each, as
         tma_stub.h has them. Raises HostFault.
 
-        ``reverse``: the threads of a block take turns from the last to the first.
+        ``reverse``: the threads of a block take turns from the last to the first. ``arriving``: an array that the
+        kernel finds as if the one before were still writing it.
         """
         entry, kinds = self.entries[name]
         assert len(args) == len(kinds), f"{name} takes {len(kinds)} arguments"
@@ -76,6 +84,8 @@ class HostModule:
         sizes = (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid)))
         message = ctypes.create_string_buffer(256)
         run = getattr(self.library, entry)
+        if arriving is not None:
+            self.library.still_arriving(_argument("float*", arriving), ctypes.c_size_t(arriving.size))
         if run(sizes, threads, pointers, int(reverse), message, ctypes.c_size_t(256)):
             raise HostFault(message.value.decode())
 
