@@ -105,25 +105,31 @@ def _all(shape: Shape) -> Iterator[dict[str, Any]]:
     yield from _tiny(shape)
     for family in (_skinny(shape), _engine(), _copied(), ((changes, ()) for changes in _plain())):
         for changes, waves in family:
-            for parts, cluster in splits(shape, changes["block"], waves):
-                use = changes["use"] | {"clusterReduce"} if cluster else changes["use"]
-                yield changes | {"split_k": parts, "use": use}
+            for parts, how in splits(shape, changes["block"], waves):
+                yield changes | {"split_k": parts, "use": changes["use"] | how}
 
 
-def splits(shape: Shape, block: tuple[int, int, int], waves: Iterable[int]) -> Iterator[tuple[int, bool]]:
-    """Parts of K, and whether a cluster adds them up: K whole, and in as many parts as make so many blocks for each SM
-    where C has few tiles. Clusters also of the sizes that pack best."""
-    yield 1, False
+WHOLE: frozenset[str] = frozenset()
+SECOND = frozenset({"dependentLaunch"})
+CLUSTER = frozenset({"clusterReduce"})
+
+
+def splits(
+    shape: Shape, block: tuple[int, int, int], waves: Iterable[int]
+) -> Iterator[tuple[int, frozenset[str]]]:
+    """Parts of K, and how they are added up: K whole, and in as many parts as make so many blocks for each SM where C
+    has few tiles. Clusters also of the sizes that pack best."""
+    yield 1, WHOLE
     (m, n, k), (bm, bn, bk) = shape, block
     tiles = -(-m // bm) * -(-n // bn)
     wanted = [w * BLOCKS_WANTED // tiles for w in waves]
     for parts in wanted:
         if parts > 1 and parts * 2 * bk <= k:
-            yield parts, False
+            yield from ((parts, SECOND), (parts, WHOLE))
     most = max(wanted, default=1)
     for parts in sorted({2, 4, PORTABLE_SIZE, *wanted}):
         if 1 < parts <= min(most, PORTABLE_SIZE) and parts * 2 * bk <= k:
-            yield parts, True
+            yield parts, CLUSTER
 
 
 def _tiny(shape: Shape) -> Iterator[dict[str, Any]]:
