@@ -1,4 +1,4 @@
-"""Runs every kernel of the ladder, exact and guarded, at small sizes: for compute-sanitizer.
+"""Runs every kernel of the ladder and every shipped winner, exact and guarded, at small sizes: for compute-sanitizer.
 
     compute-sanitizer --tool memcheck  --error-exitcode 9 python tests/gpu/sanitize.py
     compute-sanitizer --tool racecheck --error-exitcode 9 python tests/gpu/sanitize.py
@@ -19,18 +19,30 @@ sys.path.insert(0, str(ROOT))
 import gemmgen  # noqa: E402 - the checkout, wherever this is started
 from gemmgen.runtime import device  # noqa: E402
 from gemmgen.runtime.memory import DeviceArray  # noqa: E402
+from gemmgen.spec.model import Spec  # noqa: E402
+from gemmgen.tune.shipped import shipped  # noqa: E402
 
 SIZES = [(128, 128, 32), (256, 128, 64), (129, 127, 33), (130, 132, 36), (1, 1, 1), (17, 65, 5)]
+
+
+def specs(arch: str) -> dict[str, Spec]:
+    """The rungs by their names, and the winners that ship for an architecture by the first shape each has won."""
+    found = {path.stem: gemmgen.load(path) for path in sorted((ROOT / "specs").glob("*.gemm"))}
+    won: dict[str, str] = {}
+    winners = shipped(arch)
+    for row in () if winners is None else winners.rows:
+        won.setdefault(row.spec, "x".join(map(str, row.shape)))
+    return found | {f"winner {shape}": gemmgen.parse(text) for text, shape in won.items()}
 
 
 def main(names: list[str]) -> int:
     here = device.required()
     rng = np.random.default_rng(0)
     wrong = 0
-    for path in sorted((ROOT / "specs").glob("*.gemm")):
-        if names and path.stem not in names:
+    for name, spec in specs(here.arch).items():
+        if names and name not in names:
             continue
-        kernel = gemmgen.compile(gemmgen.load(path), device="cuda")
+        kernel = gemmgen.compile(spec, device="cuda")
         for m, n, k in SIZES:
             host = [rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (k, n), (m, n))]
             a, b, c = (DeviceArray.empty(x.shape, "float32", here.ordinal) for x in host)
@@ -38,7 +50,7 @@ def main(names: list[str]) -> int:
                 array.set(values)
             kernel(a, b, c, 0.5, 2.0)
             verdict = gemmgen.verify(c.numpy(), host[0], host[1], host[2], 0.5, 2.0)
-            print(path.stem, f"{m}x{n}x{k}", verdict, flush=True)
+            print(name, f"{m}x{n}x{k}", verdict, flush=True)
             wrong += not verdict.ok
             for array in (a, b, c):
                 array.free()
