@@ -5,14 +5,13 @@
 //     tile   block  128x128x16
 //     tile   warp   64x64
 //     tile   thread 8x4
-//     use    coalescing, smem, transposeA, float4, warptile, cpasync, spread, prefetch
+//     use    coalescing, smem, transposeA, float4, warptile, cpasync, prefetch
 //     stages 3
 //     unroll 8
 //     pad_a  4
 //
-// Rung 8. Copies go to shared memory past the registers, some at every step, for a tile that is needed two
-// turns later. Those of A move 4 bytes each, which transposes it for nothing, and fragments are fetched a
-// step before their products.
+// Rung 8. Copies go to shared memory past the registers, two turns ahead of their use; those of A move 4
+// bytes each, which transposes it for nothing. Fragments are fetched a step ahead of their products.
 // Made by: gemmgen compile specs/cpasync.gemm
 
 constexpr int BM = 128;                       // rows of C that a block computes
@@ -132,24 +131,29 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
         cp_async_wait1();
-        __syncthreads();  // As, Bs: written by all threads above, read by all below
+        __syncthreads();  // As, Bs: read by all threads above, overwritten below
 
         const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
-        const int k0 = (t + STAGES - 1) * BK;
-        const float* tileA = blockA + k0;
-        const float* tileB = blockB + k0 * ldb;
+        if (t + STAGES - 1 < tiles) {
+            const int k0 = (t + STAGES - 1) * BK;
+            const float* tileA = blockA + k0;
+            const float* tileB = blockB + k0 * ldb;
+            #pragma unroll
+            for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                cp_async4(&As[freeStage][innerColA][innerRowA + offset],
+                    &tileA[(innerRowA + offset) * lda + innerColA]);
+            }
+            #pragma unroll
+            for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                cp_async16(&Bs[freeStage][innerRowB + offset][innerColB * 4],
+                    &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
+            }
+        }
+        cp_async_commit();
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
-                if (t + STAGES - 1 < tiles) {
-                    cp_async4(&As[freeStage][innerColA][innerRowA + (kk + step) * STRIDE_A],
-                        &tileA[(innerRowA + (kk + step) * STRIDE_A) * lda + innerColA]);
-                    if (kk + step < BK / STRIDE_B) {
-                        cp_async16(&Bs[freeStage][innerRowB + (kk + step) * STRIDE_B][innerColB * 4],
-                            &tileB[(innerRowB + (kk + step) * STRIDE_B) * ldb + innerColB * 4]);
-                    }
-                }
                 #pragma unroll
                 for (int i = 0; i < TM; i += 4) {
                     as_float4(&regM[step % 2][i]) = as_float4(&As[stage][kk + step][row + i]);
@@ -167,7 +171,6 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                 }
             }
         }
-        cp_async_commit();
     }
     #pragma unroll
     for (int m = 0; m < TM; ++m) {

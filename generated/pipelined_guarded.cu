@@ -11,9 +11,8 @@
 //     unroll 8
 //     min_blocks 2
 //
-// Rung 11. All of it at once: TMA fills three stages, each warp releases a stage by itself, and each step is
-// closed, so that its order of products survives. Eight steps are as much text as the instruction cache
-// holds.
+// Rung 11. Three stages, and each warp releases a stage by itself, so that no warp waits for the others.
+// Eight steps are as much text as the instruction cache holds, and two blocks cover each other's waits.
 // Made by: gemmgen compile specs/pipelined.gemm
 
 constexpr int BM = 128;                              // rows of C that a block computes
@@ -190,11 +189,14 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
             tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[t]);
         }
     }
+    int stage = 0;
+    int parity = 0;  // of how often the stages were gone round
     for (int t = 0; t < tiles; ++t) {
-        const int stage = t % STAGES;
-        mbarrier_wait(&tileReady[stage], t / STAGES % 2);
+        mbarrier_wait(&tileReady[stage], parity);
+        int atA = stage * (4 * BK * BM) + row * (4 * BK);  // where in As this thread reads, in bytes
+        int atB = stage * (4 * BN * BK) + col * 4;         // where in Bs this thread reads, in bytes
         #pragma unroll 1
-        for (int kk = 0; kk < BK; kk += UNROLL) {
+        for (int kk = 0; kk < BK; kk += UNROLL, atA += 4 * UNROLL, atB += 4 * BN * UNROLL) {
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
                 // a block of its own, so that the compiler keeps the loads ahead of their use
@@ -203,8 +205,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                     #pragma unroll
                     for (int q = 0; q < N_ITER; ++q) {
                         as_float4(&regN[step % 2][q * TN]) =
-                            load_shared_float4(&Bs[0][0][0], col * 4 + stage * (4 * BN * BK) + kk * (4 * BN)
-                                + step * (4 * BN) + q * SUB_N * 4);
+                            load_shared_float4(&Bs[0][0][0], atB + step * (4 * BN) + q * SUB_N * 4);
                     }
                     #pragma unroll
                     for (int p = 0; p < M_ITER; ++p) {
@@ -220,8 +221,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                         }
                         if (step % 4 == 0) {
                             as_float4(&regM[p][0]) =
-                                load_shared_float4(&As[0][0][0], row * (4 * BK) + stage * (4 * BK * BM)
-                                    + p * SUB_M * (4 * BK) + kk * 4 + step * 4);
+                                load_shared_float4(&As[0][0][0], atA + p * SUB_M * (4 * BK) + step * 4);
                         }
                     }
                 } while (M == -1 - step);  // never: M is not negative
@@ -231,7 +231,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
 
         // the first warp has the stage filled again, once all released it
         if (warp_index() == 0 && t + STAGES < tiles) {
-            mbarrier_wait(&tileFree[stage], t / STAGES % 2);
+            mbarrier_wait(&tileFree[stage], parity);
             if (elect_one()) {
                 const int k0 = (t + STAGES) * BK;
                 mbarrier_expect(&tileReady[stage], TILE_BYTES);
@@ -239,6 +239,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                 tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[stage]);
             }
         }
+        if (++stage == STAGES) { stage = 0; parity ^= 1; }
     }
     float lastN[N_ITER * TN];  // the columns of B at the last k, apart from the loop's registers
     #pragma unroll

@@ -1,18 +1,18 @@
-// registerbanks, guarded variant: for any M, N, K, and rows of B and C whose start and length are multiples
-// of 16 bytes.
+// registerbanks, guarded variant: for any M, N, K, and rows of A, B and C whose start and length are
+// multiples of 16 bytes.
 //
 //     kernel registerbanks
 //     tile   block  128x128x16
 //     tile   warp   32x128
-//     tile   thread 1x4
-//     use    coalescing, smem, transposeA, float4, warptile(m_iter=8, n_iter=4), cpasync, spread, prefetch,
-//            snake, separators
-//     stages 3
+//     tile   thread 4x4
+//     use    coalescing, smem, transposeA, float4, warptile(m_iter=2, n_iter=4), prefetch, snake
+//     stages 2
 //     unroll 8
 //     pad_a  4
 //
-// Rung 9. A multiply-add reads three registers from two banks: 8x16 products in snake order find one of them
-// still at hand. Separators keep the compiler from mixing the steps, which would lose that order.
+// Rung 9. A multiply-add reads three registers from two banks: 8x16 products in snake order find one still at
+// hand. Tiles come through registers again, 16 bytes an access: copies of 4 bytes cost more instructions than
+// they save.
 // Made by: gemmgen compile specs/registerbanks.gemm
 
 constexpr int BM = 128;                       // rows of C that a block computes
@@ -20,84 +20,29 @@ constexpr int BN = 128;                       // columns of C that a block compu
 constexpr int BK = 16;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 32;                        // rows of the block's tile that a warp computes
 constexpr int WN = 128;                       // columns of the block's tile that a warp computes
-constexpr int TM = 1;                         // rows of one piece of a thread
+constexpr int TM = 4;                         // rows of one piece of a thread
 constexpr int TN = 4;                         // columns of one piece of a thread
-constexpr int M_ITER = 8;                     // pieces of a thread along M
+constexpr int M_ITER = 2;                     // pieces of a thread along M
 constexpr int N_ITER = 4;                     // pieces of a thread along N
 constexpr int SUB_M = WM / M_ITER;            // rows from one piece to the next
 constexpr int SUB_N = WN / N_ITER;            // columns from one piece to the next
 constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
-constexpr int STAGES = 3;                     // tiles of A and of B in shared memory
+constexpr int STAGES = 2;                     // tiles of A and of B in shared memory
 constexpr int PAD_A = 4;                      // elements left empty after each row of As
-constexpr int STRIDE_A = THREADS / BK;        // lines of the tile of A that one pass of the block copies
+constexpr int STRIDE_A = THREADS / (BK / 4);  // lines of the tile of A that one pass of the block copies
 constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
 constexpr int UNROLL = 8;                     // steps along k in the text of the main loop
 
 static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
 static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
 static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
+static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
 static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
 static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
-
-// 4 bytes of shared memory, some bytes into an array: the compiler moves no volatile load past another.
-__device__ __forceinline__ float load_shared_float(const float* array, int bytes)
-{
-    float v;
-    asm volatile("ld.volatile.shared.f32 %0, [%1];"
-                 : "=f"(v) : "r"((unsigned int)__cvta_generic_to_shared(array) + bytes));
-    return v;
-}
-
-// 16 bytes of shared memory, some bytes into an array: the compiler moves no volatile load past another.
-__device__ __forceinline__ float4 load_shared_float4(const float* array, int bytes)
-{
-    float4 v;
-    asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                  : "r"((unsigned int)__cvta_generic_to_shared(array) + bytes));
-    return v;
-}
-
-// The address of shared memory as instructions want it: 32 bits.
-__device__ __forceinline__ unsigned int shared_address(const void* p)
-{
-    return (unsigned int)__cvta_generic_to_shared(p);
-}
-
-// Starts a copy of 4 bytes, or of as many zero bytes where there is nothing to copy.
-__device__ __forceinline__ void cp_async4_or_zero(float* dst, const float* src, bool some)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(shared_address(dst)), "l"(src), "r"(some ? 4 : 0) : "memory");
-}
-
-// Starts a copy of 16 bytes, or of as many zero bytes where there is nothing to copy.
-__device__ __forceinline__ void cp_async16_or_zero(float* dst, const float* src, bool some)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :: "r"(shared_address(dst)), "l"(src), "r"(some ? 16 : 0) : "memory");
-}
-
-// The copies that this thread started since the last call are one group.
-__device__ __forceinline__ void cp_async_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Waits until all groups but the last have landed, as far as this thread's own copies go.
-__device__ __forceinline__ void cp_async_wait1()
-{
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-}
-
-// A value in a register of its own, wherever the compiler keeps it elsewhere.
-__device__ __forceinline__ void own_register(float& own, float value)
-{
-    asm volatile("mov.b32 %0, %1;" : "=f"(own) : "f"(value));
-}
+__device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
 
 // M: rows of A and C
 // N: columns of B and C
@@ -107,119 +52,127 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
               float beta, float* C, size_t ldc)
 {
-    // 49920 bytes, more than the 49152 that a kernel may declare: given at launch.
-    extern __shared__ __align__(16) float dynamicShared[];
-    float (*As)[BK][BM + PAD_A] = reinterpret_cast<float (*)[BK][BM + PAD_A]>(dynamicShared);
-    float (*Bs)[BK][BN] = reinterpret_cast<float (*)[BK][BN]>(dynamicShared + STAGES * BK * (BM + PAD_A));
+    __shared__ alignas(16) float As[STAGES][BK][BM + PAD_A];
+    __shared__ alignas(16) float Bs[STAGES][BK][BN];
 
     // 1. Placement: what this thread computes
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int threadRow = lane / (SUB_N / TN);
     const int threadCol = lane % (SUB_N / TN);        // consecutive threads walk along a row of C
-    const int row = warp * WM + threadRow;            // first row of this thread in the block's tile
+    const int row = warp * WM + threadRow * TM;       // first row of this thread in the block's tile
     const int col = threadCol * TN;                   // first column of this thread in the block's tile
     const int rowsLeft = M - blockIdx.y * BM;         // rows of C from this block's first to the last
     const int colsLeft = N - blockIdx.x * BN;         // columns likewise
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
-    const int innerRowA = threadIdx.x / BK;           // which row of A's tile this thread copies first
-    const int innerColA = threadIdx.x % BK;           // and which column
+    const int innerRowA = threadIdx.x / (BK / 4);     // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % (BK / 4);     // and which 4 columns
     const int innerRowB = threadIdx.x / (BN / 4);     // which row of B's tile this thread copies first
     const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
 
     // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
-    const int tiles = (K + BK - 1) / BK;            // steps of BK along K
-    float threadResults[M_ITER][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
-    float regM[2][M_ITER] = {};                     // its rows of A at one k, and of the one before
-    alignas(16) float regN[2][N_ITER * TN] = {};    // its columns of B at one k, and of the one before
-
-    // fill the pipeline
-    for (int t = 0; t < STAGES - 1; ++t) {
-        if (t < tiles) {
-            const int k0 = t * BK;
+    const int tiles = (K + BK - 1) / BK;  // steps of BK along K
+    // this thread's elements of C, in registers throughout
+    float threadResults[M_ITER * TM][N_ITER * TN] = {};
+    alignas(16) float regM[2][M_ITER * TM] = {};  // its rows of A at one k, and of the one before
+    alignas(16) float regN[2][N_ITER * TN] = {};  // its columns of B at one k, and of the one before
+    if (0 < tiles) {
+        const float* tileA = blockA;
+        const float* tileB = blockB;
+        #pragma unroll
+        for (int offset = 0; offset < BM; offset += STRIDE_A) {
+            alignas(16) float staged[4];
+            // past the last row, that row again: its products are not stored
+            as_float4(staged) = innerColA * 4 < K
+                ? as_float4(&tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 4])
+                : float4{0.0f, 0.0f, 0.0f, 0.0f};
+            #pragma unroll
+            for (int v = 0; v < 4; ++v) As[0][innerColA * 4 + v][innerRowA + offset] = staged[v];
+        }
+        #pragma unroll
+        for (int offset = 0; offset < BK; offset += STRIDE_B) {
+            // past the last column, that column again: its products are not stored
+            as_float4(&Bs[0][innerRowB + offset][innerColB * 4]) = innerRowB + offset < K
+                ? as_float4(&tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)])
+                : float4{0.0f, 0.0f, 0.0f, 0.0f};
+        }
+    }
+    for (int t = 0; t < tiles; ++t) {
+        const int stage = t % STAGES;
+        alignas(16) float keptA[4][4];  // the next tile of A, on its way
+        alignas(16) float keptB[4][4];  // the next tile of B, on its way
+        const int nextStage = (t + 1) % STAGES;
+        if (t + 1 < tiles) {
+            const int k0 = (t + 1) * BK;
             const float* tileA = blockA + k0;
             const float* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
-                cp_async4_or_zero(&As[t][innerColA][innerRowA + offset],
-                    &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA],
-                    k0 + innerColA < K);
+                // past the last row, that row again: its products are not stored
+                as_float4(&keptA[offset / STRIDE_A][0]) = k0 + innerColA * 4 < K
+                    ? as_float4(&tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 4])
+                    : float4{0.0f, 0.0f, 0.0f, 0.0f};
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
-                cp_async16_or_zero(&Bs[t][innerRowB + offset][innerColB * 4],
-                    &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
-                    k0 + innerRowB + offset < K);
+                // past the last column, that column again: its products are not stored
+                as_float4(&keptB[offset / STRIDE_B][0]) = k0 + innerRowB + offset < K
+                    ? as_float4(&tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)])
+                    : float4{0.0f, 0.0f, 0.0f, 0.0f};
             }
         }
-        cp_async_commit();
-    }
-    for (int t = 0; t < tiles; ++t) {
-        const int stage = t % STAGES;
-        cp_async_wait1();
         __syncthreads();  // As, Bs: written by all threads above, read by all below
 
-        const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
-        const int k0 = (t + STAGES - 1) * BK;
-        const float* tileA = blockA + k0;
-        const float* tileB = blockB + k0 * ldb;
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
-                if (t + STAGES - 1 < tiles) {
-                    cp_async4_or_zero(&As[freeStage][innerColA][innerRowA + (kk + step) * STRIDE_A],
-                        &tileA[min(innerRowA + (kk + step) * STRIDE_A, rowsLeft - 1) * lda + innerColA],
-                        k0 + innerColA < K);
-                    if (kk + step < BK / STRIDE_B) {
-                        cp_async16_or_zero(&Bs[freeStage][innerRowB + (kk + step) * STRIDE_B][innerColB * 4],
-                            &tileB[(innerRowB + (kk + step) * STRIDE_B) * ldb
-                                + min(innerColB * 4, colsLeft - 4)],
-                            k0 + innerRowB + (kk + step) * STRIDE_B < K);
-                    }
+                #pragma unroll
+                for (int p = 0; p < M_ITER; ++p) {
+                    as_float4(&regM[step % 2][p * TM]) = as_float4(&As[stage][kk + step][row + p * SUB_M]);
                 }
-
-                // a block of its own, so that the compiler keeps the loads ahead of their use
-                #pragma unroll 1
-                do {
+                #pragma unroll
+                for (int q = 0; q < N_ITER; ++q) {
+                    as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
+                }
+                #pragma unroll
+                for (int p = 0; p < M_ITER; ++p) {
                     #pragma unroll
-                    for (int p = 0; p < M_ITER; ++p) {
-                        regM[step % 2][p] =
-                            load_shared_float(&As[0][0][0], row * 4 + stage * (4 * (BM + PAD_A) * BK)
-                                + kk * (4 * (BM + PAD_A)) + step * (4 * (BM + PAD_A)) + p * SUB_M * 4);
-                    }
-                    #pragma unroll
-                    for (int q = 0; q < N_ITER; ++q) {
-                        as_float4(&regN[step % 2][q * TN]) =
-                            load_shared_float4(&Bs[0][0][0], col * 4 + stage * (4 * BN * BK) + kk * (4 * BN)
-                                + step * (4 * BN) + q * SUB_N * 4);
-                    }
-                    #pragma unroll
-                    for (int p = 0; p < M_ITER; ++p) {
+                    for (int m = 0; m < TM; ++m) {
                         #pragma unroll
                         for (int n = 0; n < N_ITER * TN; ++n) {
-                            const int column = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                            threadResults[p][column] =
-                                fmaf(regM[(step + 1) % 2][p], regN[(step + 1) % 2][column],
-                                    threadResults[p][column]);
+                            const int column = m % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                            threadResults[p * TM + m][column] += regM[(step + 1) % 2][p * TM + m] * regN[(step + 1) % 2][column];
                         }
                     }
-                } while (M == -1 - step);  // never: M is not negative
+                }
             }
         }
-        cp_async_commit();
+        if (t + 1 < tiles) {
+            #pragma unroll
+            for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                #pragma unroll
+                for (int v = 0; v < 4; ++v) {
+                    As[nextStage][innerColA * 4 + v][innerRowA + offset] = keptA[offset / STRIDE_A][v];
+                }
+            }
+            #pragma unroll
+            for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                as_float4(&Bs[nextStage][innerRowB + offset][innerColB * 4]) = as_float4(&keptB[offset / STRIDE_B][0]);
+            }
+        }
     }
-    float lastN[N_ITER * TN];  // the columns of B at the last k, apart from the loop's registers
-    #pragma unroll
-    for (int n = 0; n < N_ITER * TN; ++n) own_register(lastN[n], regN[1][n]);
     #pragma unroll
     for (int p = 0; p < M_ITER; ++p) {
         #pragma unroll
-        for (int n = 0; n < N_ITER * TN; ++n) {
-            const int column = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-            threadResults[p][column] = fmaf(regM[1][p], lastN[column], threadResults[p][column]);
+        for (int m = 0; m < TM; ++m) {
+            #pragma unroll
+            for (int n = 0; n < N_ITER * TN; ++n) {
+                const int column = m % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                threadResults[p * TM + m][column] += regM[1][p * TM + m] * regN[1][column];
+            }
         }
     }
 
@@ -227,18 +180,21 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     #pragma unroll
     for (int p = 0; p < M_ITER; ++p) {
         #pragma unroll
-        for (int q = 0; q < N_ITER; ++q) {
-            if (row + p * SUB_M < rowsLeft && col + q * SUB_N < colsLeft) {
-                alignas(16) float out[4];
-                #pragma unroll
-                for (int v = 0; v < 4; ++v) out[v] = alpha * threadResults[p][q * TN + v];
-                if (beta != 0.0f) {
-                    alignas(16) float old[4];
-                    as_float4(old) = as_float4(&blockC[(row + p * SUB_M) * ldc + col + q * SUB_N]);
+        for (int i = 0; i < TM; ++i) {
+            #pragma unroll
+            for (int q = 0; q < N_ITER; ++q) {
+                if (row + p * SUB_M + i < rowsLeft && col + q * SUB_N < colsLeft) {
+                    alignas(16) float out[4];
                     #pragma unroll
-                    for (int v = 0; v < 4; ++v) out[v] += beta * old[v];
+                    for (int v = 0; v < 4; ++v) out[v] = alpha * threadResults[p * TM + i][q * TN + v];
+                    if (beta != 0.0f) {
+                        alignas(16) float old[4];
+                        as_float4(old) = as_float4(&blockC[(row + p * SUB_M + i) * ldc + col + q * SUB_N]);
+                        #pragma unroll
+                        for (int v = 0; v < 4; ++v) out[v] += beta * old[v];
+                    }
+                    as_float4(&blockC[(row + p * SUB_M + i) * ldc + col + q * SUB_N]) = as_float4(out);
                 }
-                as_float4(&blockC[(row + p * SUB_M) * ldc + col + q * SUB_N]) = as_float4(out);
             }
         }
     }

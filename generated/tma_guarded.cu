@@ -5,13 +5,13 @@
 //     tile   block  128x128x32
 //     tile   warp   32x128
 //     tile   thread 1x4
-//     use    coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, prefetch, alongK, snake
+//     use    coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, prefetch, alongK, snake, separators
 //     stages 2
 //     unroll 8
 //
 // Rung 10. One thread has the tensor memory accelerator copy whole tiles, so that the others spend no
-// instructions on it. The engine cannot transpose: A's tile keeps its rows, and one access of 16 bytes reads
-// four steps of a row.
+// instructions on it. It cannot transpose: one access reads four steps of a row of A; and each step is
+// closed, so that its order stays.
 // Made by: gemmgen compile specs/tma.gemm
 
 constexpr int BM = 128;                              // rows of C that a block computes
@@ -39,6 +39,16 @@ static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
+
+// 16 bytes of shared memory, some bytes into an array: the compiler moves no volatile load past another.
+__device__ __forceinline__ float4 load_shared_float4(const float* array, int bytes)
+{
+    float4 v;
+    asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                  : "r"((unsigned int)__cvta_generic_to_shared(array) + bytes));
+    return v;
+}
 
 // How a matrix lies in memory, for the hardware that copies tiles of it. Made at launch, used by address.
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };
@@ -89,6 +99,12 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
         "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
+// A value in a register of its own, wherever the compiler keeps it elsewhere.
+__device__ __forceinline__ void own_register(float& own, float value)
+{
+    asm volatile("mov.b32 %0, %1;" : "=f"(own) : "f"(value));
+}
+
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
@@ -137,31 +153,42 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
             tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[t]);
         }
     }
+    int stage = 0;
+    int parity = 0;  // of how often the stages were gone round
     for (int t = 0; t < tiles; ++t) {
-        const int stage = t % STAGES;
-        mbarrier_wait(&tileReady[stage], t / STAGES % 2);
+        mbarrier_wait(&tileReady[stage], parity);
+        int atA = stage * (4 * BK * BM) + row * (4 * BK);  // where in As this thread reads, in bytes
+        int atB = stage * (4 * BN * BK) + col * 4;         // where in Bs this thread reads, in bytes
         #pragma unroll 1
-        for (int kk = 0; kk < BK; kk += UNROLL) {
+        for (int kk = 0; kk < BK; kk += UNROLL, atA += 4 * UNROLL, atB += 4 * BN * UNROLL) {
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
-                #pragma unroll
-                for (int q = 0; q < N_ITER; ++q) {
-                    as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
-                }
-                #pragma unroll
-                for (int p = 0; p < M_ITER; ++p) {
+                // a block of its own, so that the compiler keeps the loads ahead of their use
+                #pragma unroll 1
+                do {
                     #pragma unroll
-                    for (int n = 0; n < N_ITER * TN; ++n) {
-                        const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                        // so that a row begins and ends in A's bank
-                        const int turned = (snakeAt / (TN * (N_ITER / 2)) + step + 3) % 2;
-                        const int column = snakeAt ^ turned;
-                        threadResults[p][column] += regM[p][(step + 3) % 4] * regN[(step + 1) % 2][column];
+                    for (int q = 0; q < N_ITER; ++q) {
+                        as_float4(&regN[step % 2][q * TN]) =
+                            load_shared_float4(&Bs[0][0][0], atB + step * (4 * BN) + q * SUB_N * 4);
                     }
-                    if (step % 4 == 0) {
-                        as_float4(&regM[p][0]) = as_float4(&As[stage][row + p * SUB_M][kk + step]);
+                    #pragma unroll
+                    for (int p = 0; p < M_ITER; ++p) {
+                        #pragma unroll
+                        for (int n = 0; n < N_ITER * TN; ++n) {
+                            const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
+                            // so that a row begins and ends in A's bank
+                            const int turned = (snakeAt / (TN * (N_ITER / 2)) + step + 3) % 2;
+                            const int column = snakeAt ^ turned;
+                            threadResults[p][column] =
+                                fmaf(regM[p][(step + 3) % 4], regN[(step + 1) % 2][column],
+                                    threadResults[p][column]);
+                        }
+                        if (step % 4 == 0) {
+                            as_float4(&regM[p][0]) =
+                                load_shared_float4(&As[0][0][0], atA + p * SUB_M * (4 * BK) + step * 4);
+                        }
                     }
-                }
+                } while (M == -1 - step);  // never: M is not negative
             }
         }
         __syncthreads();  // As, Bs: read by all threads above, overwritten below
@@ -173,7 +200,11 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
             tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[stage]);
             tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[stage]);
         }
+        if (++stage == STAGES) { stage = 0; parity ^= 1; }
     }
+    float lastN[N_ITER * TN];  // the columns of B at the last k, apart from the loop's registers
+    #pragma unroll
+    for (int n = 0; n < N_ITER * TN; ++n) own_register(lastN[n], regN[1][n]);
     #pragma unroll
     for (int p = 0; p < M_ITER; ++p) {
         #pragma unroll
@@ -182,7 +213,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
             // so that a row begins and ends in A's bank
             const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
             const int column = snakeAt ^ turned;
-            threadResults[p][column] += regM[p][3] * regN[1][column];
+            threadResults[p][column] = fmaf(regM[p][3], lastN[column], threadResults[p][column]);
         }
     }
 

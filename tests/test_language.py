@@ -29,13 +29,16 @@ LADDER = {  # block, warp, thread, threads a block, toggles
     "doublebuffer": ((128, 128, 16), (64, 64), (8, 4), 128, "coalescing smem transposeA float4 warptile"),
     "cpasync": (
         *((128, 128, 16), (64, 64), (8, 4), 128),
-        "coalescing smem transposeA float4 warptile cpasync spread prefetch",
+        "coalescing smem transposeA float4 warptile cpasync prefetch",
     ),
     "registerbanks": (
-        *((128, 128, 16), (32, 128), (1, 4), 128),
-        "coalescing smem transposeA float4 warptile cpasync spread prefetch snake separators",
+        *((128, 128, 16), (32, 128), (4, 4), 128),
+        "coalescing smem transposeA float4 warptile prefetch snake",
     ),
-    "tma": ((128, 128, 32), (32, 128), (1, 4), 128, "coalescing smem float4 warptile tma alongK prefetch snake"),
+    "tma": (
+        *((128, 128, 32), (32, 128), (1, 4), 128),
+        "coalescing smem float4 warptile tma alongK prefetch snake separators",
+    ),
     "pipelined": (
         *((128, 128, 32), (32, 128), (1, 4), 128),
         "coalescing smem float4 warptile tma release alongK prefetch snake separators",

@@ -10,10 +10,12 @@ from typing import assert_never
 from gemmgen.cuda.groups import name_of, reach
 from gemmgen.cuda.idioms import assigned, computed, copied, copy_text, declared, product, product_text, trips
 from gemmgen.cuda.layout import INDENT, WIDTH, Line
+from gemmgen.cuda.running import offsets, ring
 from gemmgen.cuda.terms import (
     INDEX_TYPES,
     TYPES,
     Env,
+    Moving,
     access,
     address,
     assignment,
@@ -67,6 +69,7 @@ class Printer:
     taken: tuple[str, ...] = ()
     lines: list[Line] = field(default_factory=list)
     accesses: int = 0
+    moving: Mapping[str, Moving] = field(default_factory=dict)
     sections: int = 0
     inside: int = 0
 
@@ -157,7 +160,7 @@ class Printer:
             case If():
                 self._if(s, depth, env, names)
             case Load():
-                code, *tail = assignment(access(s.dst, s.width, env), loaded(s, env))
+                code, *tail = assignment(access(s.dst, s.width, env), loaded(s, env, self.moving))
                 self._put(depth, code, s.why, s, tuple(tail))
             case Store():
                 self._store(s, depth, env)
@@ -235,9 +238,29 @@ class Printer:
             if s.why:
                 self._gap()
                 self._put(depth, "", s.why)
-            if s.unroll is not None:
-                self._put(depth, "#pragma unroll" if s.unroll is True else f"#pragma unroll {s.unroll or 1}")
-            self._braced(loop_head(s, env), s.body, depth, env)
+            self._loop(s, depth, env)
+
+    def _loop(self, s: For, depth: int, env: Env) -> None:
+        """A loop with more than one turn, and what goes with it."""
+        kept, turning = offsets(s), ring(s.body, s.var)
+        for x in kept:
+            self._name(depth, x.moving.name.name, "int", expression(x.start, env), x.why())
+        for let in () if turning is None else turning.lets:
+            self._name(depth, let.var.name, INDEX_TYPES[let.var.dtype], "0", let.why)
+        if s.unroll is not None:
+            self._put(depth, "#pragma unroll" if s.unroll is True else f"#pragma unroll {s.unroll or 1}")
+        before, self.moving = self.moving, {**self.moving, **{x.array.name: x.moving for x in kept}}
+        steps = [f"{x.moving.name.name} += {expression(x.step, env)}" for x in kept]
+        head = loop_head(s, env, steps)
+        if turning is None:
+            self._braced(head, s.body, depth, env)
+        else:
+            self._put(depth, head + " {")
+            self._scope(tuple(x for x in s.body if x not in turning.lets), depth + 1, env)
+            over, then = turning.turn(env)
+            self._put(depth + 1, f"if ({over}) {{ {' '.join(then)} }}" if len(then) > 1 else f"if ({over}) {then[0]}")
+            self._put(depth, "}")
+        self.moving = before
 
     def _inline(self, body: tuple[Stmt, ...], depth: int, env: Env, names: Counter[str]) -> None:
         """A body without what holds it, in braces where its names are taken."""
@@ -324,11 +347,11 @@ class Printer:
 # --- Pieces of statements -----------------------------------------------------------------------------------------
 
 
-def loop_head(s: For, env: Env) -> str:
+def loop_head(s: For, env: Env, more: Iterable[str] = ()) -> str:
     name = s.var.name
     step = f"++{name}" if s.step == Const(1) else f"{name} += {expression(s.step, env)}"
     start, stop = expression(s.start, env), expression(s.stop, env)
-    return f"for ({INDEX_TYPES[s.var.dtype]} {name} = {start}; {name} < {stop}; {step})"
+    return f"for ({INDEX_TYPES[s.var.dtype]} {name} = {start}; {name} < {stop}; {', '.join((step, *more))})"
 
 
 def called(name: str, arguments: list[str]) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import isinf, isnan
+from types import MappingProxyType
+from typing import Any
 
 from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, lift, select, value_of
 from gemmgen.ir.facts import is_wide, substitute, variables
@@ -14,6 +17,7 @@ from gemmgen.isa.cluster import cluster_load
 Env = Mapping[Var, Expr]
 """Variables of loops that run once and are printed as their body, and what they stand for there."""
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 TYPES = {"f32": "float", "i32": "int", "u32": "unsigned int", "u64": "unsigned long long"}
 INDEX_TYPES = {"i32": "int", "i64": "size_t", "bool": "bool", "f32": "float"}
 
@@ -92,35 +96,58 @@ def zeros(width: int) -> str:
     return "0.0f" if width == 1 else f"float{width}{{{', '.join(['0.0f'] * width)}}}"
 
 
-def loaded(s: Load, env: Env) -> list[str]:
-    """The value that a load gives: one piece, or three where it is guarded."""
+@dataclass(frozen=True)
+class Moving:
+    """A variable that holds how far into a shared array loads begin, in bytes, and that goes with a loop: all but
+    what the variables ``inner`` to the loop add."""
+
+    name: Var
+    loop: Var
+    inner: frozenset[Var]
+
+
+def loaded(s: Load, env: Env, moving: Mapping[str, Moving] = NOTHING) -> list[str]:
+    """The value that a load gives: one piece, or three where it is guarded. ``moving``, by arrays' names, are offsets
+    that are kept at hand."""
     what = access(s.src, s.width, env)
     if s.rank is not None:
         name = cluster_load(s.width).name
         what = f"{name}({', '.join((*_pinned_place(s.src, env), expression(s.rank, env)))})"
     elif s.pinned:
-        what = f"{pinned_name(s)}({', '.join(_pinned_place(s.src, env))})"
+        what = f"{pinned_name(s)}({', '.join(_pinned_place(s.src, env, moving.get(s.src.memory.name)))})"
     if s.guard is None:
         return [what]
     return [expression(s.guard, env), f"? {what}", f": {zeros(s.width)}"]
 
 
-def _pinned_place(ref: Ref, env: Env) -> tuple[str, ...]:
+def _pinned_place(ref: Ref, env: Env, moving: Moving | None = None) -> tuple[str, ...]:
     """An address; in shared memory the start of the array and an offset, which costs one register for all of it."""
     shape = ref.array.shape
     if ref.array.space != "shared" or not shape:
         return (address(ref, env),)
+    # What unrolling makes a number comes last: the rest is then one register for many loads.
+    terms = sorted(byte_terms(ref), key=_is_number_when_unrolled)
+    if moving is not None:
+        terms = [moving.name, *(t for t in terms if moving.inner & set(variables(t)) - {moving.loop})]
+    return (f"&{ref.memory.name}{'[0]' * len(shape)}", expression(total(terms), env))
+
+
+def byte_terms(ref: Ref) -> list[Expr]:
+    """What the offset of an element from the start of its array is the sum of, in bytes."""
     terms: list[Expr] = []
     stride: Expr = lift(4)
-    for extent, i in zip(reversed(shape), reversed(ref.index), strict=True):
+    for extent, i in zip(reversed(ref.array.shape or ()), reversed(ref.index), strict=True):
         terms = [*(term * stride for term in _summands(i)), *terms]
         stride = stride * extent
-    # What unrolling makes a number comes last: the rest is then one register for many loads.
-    terms.sort(key=_is_number_when_unrolled)
-    offset: Expr = lift(0)
+    return terms
+
+
+def total(terms: Iterable[Expr]) -> Expr:
+    """The sum of terms, in their order."""
+    found: Expr = lift(0)
     for term in terms:
-        offset = offset + term
-    return (f"&{ref.memory.name}{'[0]' * len(shape)}", expression(offset, env))
+        found = found + term
+    return found
 
 
 def _summands(e: Expr) -> list[Expr]:

@@ -65,11 +65,12 @@ FExpr: TypeAlias = Read | Scalar | FConst | FBin
 
 @dataclass(frozen=True)
 class Let:
-    """``const int var = expr;``"""
+    """``const int var = expr;``. ``counted``, in the body of a loop: kept by counting from turn to turn."""
 
     var: Var
     expr: Expr
     why: str = ""
+    counted: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import assert_never
 
 from gemmgen.ir.expr import Const, Expr, Var, both, value_of
 from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
-from gemmgen.ir.nodes import Alloc, Array, Call, For, If, LetPointer, Pointer, Section, Stmt
+from gemmgen.ir.nodes import Alloc, Array, Call, For, If, Let, LetPointer, Pointer, Section, Stmt
 from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, cp_async_wait
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
 from gemmgen.lower.cluster import ClusterSums
@@ -66,6 +67,7 @@ class Walk:
         self.t: Expr = Const(0)
         self.k0: Expr = Const(0)
         self.stage: dict[int, Expr] = {}
+        self.parity: Expr | None = None
 
     def kernel(self, placement: list[Stmt]) -> tuple[Stmt, ...]:
         """The whole body, in numbered parts."""
@@ -159,6 +161,11 @@ class Walk:
         self.t = var
         out: list[Stmt] = []
         self.stage_of(0, out)
+        if self.engine is not None and self.depth > 1:
+            # Divisions by a number of stages that is no power of two are long, and every warp would wait for them.
+            out = [replace(x, counted=True) if isinstance(x, Let) else x for x in out]
+            self.parity = Var("parity", 0, 1, uniform=True)
+            out.append(Let(self.parity, var // self.stages % 2, "of how often the stages were gone round", True))
         if self.direct:
             k0 = self.starts(0, out)
             out += [LetPointer(self.tile(x, k0)) for x in self.direct]
@@ -276,13 +283,17 @@ class Walk:
         assert self.engine is not None
         out: list[Stmt] = []
         stage = self.stage_of(ahead, out)
-        return out + self._if(self.exists(ahead), self.engine.wait(stage, (self.t + ahead) // self.stages % 2))
+        return out + self._if(self.exists(ahead), self.engine.wait(stage, self._parity(ahead)))
+
+    def _parity(self, ahead: int) -> Expr:
+        """The phase that the barriers of the tile ``ahead`` are waited for in."""
+        return self.parity if self.parity is not None and ahead == 0 else (self.t + ahead) // self.stages % 2
 
     def _free(self, ahead: int, stage: Expr | None) -> list[Stmt]:
         """In the loop, a tile may be overwritten once all warps have released it."""
         if self.engine is None or not self.s.p.pipeline.release or ahead < self.depth:
             return []
-        return self.engine.wait_free(stage, self.t // self.stages % 2)
+        return self.engine.wait_free(stage, self._parity(0))
 
     @staticmethod
     def _if(condition: Expr | None, body: list[Stmt]) -> list[Stmt]:

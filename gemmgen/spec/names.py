@@ -72,7 +72,7 @@ EMITTED_NAMES = _words("""
     tileC blockA blockB blockC as_float2 as_float4 i j k k0 m n p q v line offset pass
     UNROLL TILE_BYTES TensorMap shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero
     cp_async16_or_zero cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_release mbarrier_wait
-    tma_load warp_index elect_one elected own_register lastN
+    tma_load warp_index elect_one elected own_register lastN atA atB
     load_global_float load_global_float2 load_global_float4 load_shared_float load_shared_float2 load_shared_float4
     SPLIT_K sliceK firstK depth laterK0 mapA mapB keptA keptB stage nextStage step
     tiles t a b kk s f tileReady tileFree parity snakeAt turned column PAD_A PAD_B freeStage
