@@ -144,7 +144,8 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
                         #pragma unroll
                         for (int n = 0; n < N_ITER * TN; ++n) {
                             const int column = m % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                            threadResults[p * TM + m][column] += regM[(step + 1) % 2][p * TM + m] * regN[(step + 1) % 2][column];
+                            threadResults[p * TM + m][column] +=
+                                regM[(step + 1) % 2][p * TM + m] * regN[(step + 1) % 2][column];
                         }
                     }
                 }

@@ -166,7 +166,7 @@ class Printer:
                 self._store(s, depth, env)
             case Fma(acc, a, b, why, fused):
                 x, y, z = reference(acc, env), reference(a, env), reference(b, env)
-                pieces = [f"{x} =", f"fmaf({y}, {z}, {x});"] if fused else [f"{x} += {y} * {z};"]
+                pieces = [f"{x} =", f"fmaf({y}, {z}, {x});"] if fused else [f"{x} +=", f"{y} * {z};"]
                 self._put(depth, pieces[0], why, tail=tuple(pieces[1:]))
             case Compute():
                 self._put(depth, f"{assigned(s, env)};", s.why)
