@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from gemmgen.launch import Launch, Variant
 from gemmgen.runtime import gemm as gemms
 from gemmgen.runtime.arrays import HOST, ArrayView
 from gemmgen.runtime.device import Device
+from gemmgen.runtime.frame import Frame
 from gemmgen.runtime.gemm import GpuGemm
 from gemmgen.runtime.launch import check_resources
 from gemmgen.target import gpu
@@ -129,8 +133,22 @@ class Recorder:
         yield 1 << 40
         self.events.append(("free", stream))
 
-    def copy_strided(self, *arguments: Any) -> None:
-        self.events.append(("copy", *arguments))
+    def copier(self, here: Device, far: bool) -> Any:
+        """The module of copies: notes (elements of a line, of all, from, to) of the one or two of a launch."""
+
+        def start(frame: Frame) -> None:
+            blocks, *rest = arguments_of(frame, "IIIIIIiiPPIIIIIiiPP")
+            halves = [(half[1], half[0], half[7], half[8]) for half in (rest[:9], rest[9:])]
+            self.events.append(("copy", *halves[: 1 + (blocks < frame.grid[0])]))
+
+        return SimpleNamespace(start=start)
+
+
+def arguments_of(frame: Frame, letters: str) -> list[int]:
+    """The arguments in a frame as a driver reads them, by struct's letters."""
+    at = ctypes.cast(frame.pointers, ctypes.POINTER(ctypes.c_void_p))
+    found = (ctypes.string_at(at[i], struct.calcsize(letter)) for i, letter in enumerate(letters))
+    return [struct.unpack(letter, value)[0] for letter, value in zip(letters, found, strict=True)]
 
 
 class FakeModule:
@@ -157,7 +175,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr(gemms, "is_current", lambda ordinal: True)
     monkeypatch.setattr(gemms, "current_stream", lambda *x: 11)
     monkeypatch.setattr(gemms.memory, "workspace", found.workspace)
-    monkeypatch.setattr(gemms.memory, "copy_strided", found.copy_strided)
+    monkeypatch.setattr(gemms.copies, "copier", found.copier)
     monkeypatch.setattr("gemmgen.runtime.device.get", lambda ordinal: GPU)
     return found
 
@@ -220,11 +238,10 @@ def test_g14_inputs_of_other_strides_are_copied_in_stream_order(gemm: GpuGemm, r
     reversed_rows = matrix(2 << 20, (64, 192), (-192, 1))
     gemm(transposed, reversed_rows, C, stream=5)
     kinds = [e[0] for e in recorder.events]
-    assert kinds == ["allocate", "copy", "copy", "launch", "free"]
+    assert kinds == ["allocate", "copy", "launch", "free"]
     base, second = 1 << 40, (1 << 40) + 128 * 64 * 4
-    assert recorder.events[1][1:] == (1 << 20, (128, 64), (1, 128), base, (64, 1), 5, (128, 64))
-    assert recorder.events[2][1:] == (2 << 20, (64, 192), (-192, 1), second, (192, 1), 5, (64, 192))
-    launched = recorder.events[3]
+    assert recorder.events[1][1:] == ((64, 128 * 64, 1 << 20, base), (192, 64 * 192, 2 << 20, second))
+    launched = recorder.events[2]
     assert (launched[3][4], launched[3][6], launched[4]) == (base, second, 5)
     assert recorder.events[0][1] >= (128 * 64 + 64 * 192) * 4
 
@@ -232,7 +249,7 @@ def test_g14_inputs_of_other_strides_are_copied_in_stream_order(gemm: GpuGemm, r
 def test_a_copy_has_lines_of_whole_16_bytes(gemm: GpuGemm, recorder: Recorder) -> None:
     """What lies between them is zero, so that a line may be read to its end."""
     gemm(matrix(1 << 20, (128, 61), (1, 128)), matrix(2 << 20, (61, 192)), C, stream=5)
-    assert recorder.events[1] == ("copy", 1 << 20, (128, 61), (1, 128), 1 << 40, (64, 1), 5, (128, 64))
+    assert recorder.events[1] == ("copy", (61, 128 * 64, 1 << 20, 1 << 40))
     assert recorder.events[0] == ("allocate", 128 * 64 * 4, 5) and recorder.events[2][3][5] == 64
 
 

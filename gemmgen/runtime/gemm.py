@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.placement import ITEM
-from gemmgen.runtime import memory
+from gemmgen.placement import ITEM, order_of
+from gemmgen.runtime import copies, memory
 from gemmgen.runtime.arrays import (
     HOST,
     ArrayView,
@@ -27,7 +27,8 @@ from gemmgen.runtime.arrays import (
 from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 
 if TYPE_CHECKING:
-    from gemmgen.launch import Copy, Kernel, Launch, LaunchPlan
+    from gemmgen.launch import Kernel, Launch, LaunchPlan
+    from gemmgen.runtime.copies import Copies
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.launch import Bound, GpuModule
     from gemmgen.spec.model import Spec
@@ -47,7 +48,7 @@ class _Prepared:
     """
 
     launches: tuple[Bound, ...]
-    copies: tuple[Copy, ...]
+    copies: Copies | None
     workspace: int
     spans: tuple[int, int, int, int, int, int]
     alone: Bound | None
@@ -169,14 +170,26 @@ class GpuGemm:
         decided = self._decide(views, alpha, beta, self.variant)
         device = devices.get(a.device)
         launches = tuple(self._module(step, device).bind(step) for step in decided.steps)
-        workspace = _rounded(decided.partials) + sum(_rounded(copy.bytes) for copy in decided.copies)
+        copied = self._copies(decided, views, device)
+        workspace = _rounded(decided.partials) + (copied.bytes if copied is not None else 0)
         alone = launches[0] if len(launches) == 1 and not workspace else None
-        prepared = _Prepared(launches, decided.copies, workspace, (*_span(a), *_span(b), *_span(c)), alone)
+        prepared = _Prepared(launches, copied, workspace, (*_span(a), *_span(b), *_span(c)), alone)
         if key is not None:
             if len(self._prepared) >= _REMEMBERED:
                 self._prepared.clear()
             self._prepared[key] = prepared
         return prepared
+
+    def _copies(self, decided: LaunchPlan, views: dict[str, ArrayView], device: Device) -> Copies | None:
+        if not decided.copies:
+            return None
+        wanted = {}
+        for copy in decided.copies:
+            x = views[copy.operand]
+            wanted["AB".index(copy.operand)] = copies.dense(
+                x.shape, x.strides, order_of(self.spec, copy.operand), copy.leading
+            )
+        return copies.Copies(device, wanted)
 
     def _decide(self, views: dict[str, ArrayView], alpha: float, beta: float, variant: Variant | None) -> LaunchPlan:
         from gemmgen.launch import plan
@@ -224,22 +237,16 @@ class GpuGemm:
     ) -> None:
         """The copies to memory from ``base`` on, then the launches, whose own memory comes after the copies'."""
         a, b, c = views
-        addresses = {"A": a.address, "B": b.address}
-        for copy in prepared.copies:
-            source = a if copy.operand == "A" else b
-            order = (self.spec.A if copy.operand == "A" else self.spec.B).order
-            strides = (copy.leading, 1) if order == "row" else (1, copy.leading)
-            rows, columns = source.shape
-            padded = (rows, copy.leading) if order == "row" else (copy.leading, columns)
-            memory.copy_strided(source.address, source.shape, source.strides, base, strides, stream, padded)
-            addresses[copy.operand] = base
-            base += _rounded(copy.bytes)
+        at_a, at_b = a.address, b.address
+        if prepared.copies is not None:
+            at_a, at_b = prepared.copies(at_a, at_b, base, stream)
+            base += prepared.copies.bytes
         for launch in prepared.launches:
-            launch(addresses["A"], addresses["B"], c.address, base, stream)
+            launch(at_a, at_b, c.address, base, stream)
 
 
 def _rounded(size: int) -> int:
-    return -(-size // 256) * 256
+    return -(-size // copies.ALIGN) * copies.ALIGN
 
 
 def _packed(values: Any, address: int, order: str, device: int) -> ArrayView:

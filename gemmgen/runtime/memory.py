@@ -1,4 +1,4 @@
-"""Device memory: arrays of gemmgen's own, copies between host and device, copies of odd strides."""
+"""Device memory: arrays of gemmgen's own, copies between host and device."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from gemmgen.runtime.driver import LEGACY_STREAM, bindings, call, on_device
 
 if TYPE_CHECKING:
     from gemmgen.runtime.arrays import ArrayView
-    from gemmgen.runtime.device import Device
-    from gemmgen.runtime.launch import Module
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int32": 4}
 
@@ -121,6 +119,9 @@ def download_view(x: ArrayView) -> Any:
     """A float32 matrix on a GPU, of any strides, as a NumPy array in row order."""
     import numpy as np
 
+    from gemmgen.runtime import device as devices
+    from gemmgen.runtime.copies import Copies, dense
+
     out = np.empty(x.shape, np.dtype(x.dtype))
     if not out.size:
         return out
@@ -129,7 +130,8 @@ def download_view(x: ArrayView) -> Any:
     with on_device(x.device):
         call("cuCtxSynchronize")
         with workspace(out.nbytes, LEGACY_STREAM) as address:
-            copy_strided(x.address, x.shape, x.strides, address, (x.shape[1], 1), LEGACY_STREAM)
+            copied = Copies(devices.get(x.device), {0: dense(x.shape, x.strides, "row", x.shape[1])})
+            copied(x.address, 0, address, LEGACY_STREAM)
             download(address, out, LEGACY_STREAM)
     return out
 
@@ -177,65 +179,3 @@ class Kept:
                 self._held.free()
             self._held = DeviceArray.empty((1, -(-size // 4)), "float32", ordinal)
         return self._held.address
-
-
-_COPY = r"""
-// dst[i * d0 + j * d1] = src[i * s0 + j * s1] for i < rows, j < columns, and zero beyond, up to padded rows and
-// columns; strides in elements.
-// Each thread has four elements on their way at a time.
-extern "C" __global__ void __launch_bounds__(256)
-gemmgen_copy(int rows, int columns, int paddedRows, int paddedColumns, const float* src, long long s0, long long s1,
-             float* dst, long long d0, long long d1)
-{
-    const long long first = blockIdx.x * 1024LL + threadIdx.x;
-    for (long long i = blockIdx.y; i < paddedRows; i += gridDim.y) {
-        float value[4];
-        #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const long long j = first + 256 * e;
-            value[e] = i < rows && j < columns ? src[i * s0 + j * s1] : 0.0f;
-        }
-        #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const long long j = first + 256 * e;
-            if (j < paddedColumns) dst[i * d0 + j * d1] = value[e];
-        }
-    }
-}
-"""
-
-
-def copy_strided(
-    source: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    target: int,
-    target_strides: tuple[int, int],
-    stream: int,
-    padded: tuple[int, int] | None = None,
-) -> None:
-    """Copies a float32 matrix between any strides (in elements) on the current GPU, in the order of the stream.
-
-    ``padded`` is the shape of the target, zero beyond the source's.
-    """
-    from gemmgen.runtime import device
-
-    rows, columns = shape
-    if rows == 0 or columns == 0:
-        return
-    here = device.current()
-    assert here is not None
-    height, width = padded or (rows, columns)
-    grid = (-(-width // 1024), min(height, 65535), 1)
-    values = (rows, columns, height, width, source, *strides, target, *target_strides)
-    _copier(here).launch(grid, list(zip("iiiiPqqPqq", values, strict=True)), stream)
-
-
-@functools.cache
-def _copier(here: Device) -> Module:
-    """The copy kernel, loaded once for each GPU."""
-    from gemmgen.runtime.build import compile_for
-    from gemmgen.runtime.launch import Module
-
-    built = compile_for(_COPY, here, name="gemmgen_copy")
-    return Module(built.code, "gemmgen_copy", 256, kind=built.kind, device=here)

@@ -49,6 +49,8 @@ inline unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b);
 inline unsigned int min(unsigned int a, int b) { return min(a, (unsigned int)b); }
 inline size_t min(size_t a, size_t b) { return a < b ? a : b; }
 
+inline unsigned int __umulhi(unsigned int a, unsigned int b) { return (unsigned long long)a * b >> 32; }
+
 namespace host {
 
 constexpr size_t STACK = 64 * 1024;

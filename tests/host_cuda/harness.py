@@ -34,7 +34,13 @@ SIGNATURE = re.compile(
 )
 # A helper in PTX, of which cuda_stub.h has a version in C++ under the same name.
 HELPER = re.compile(r"^__device__ .*\)\n\{\n(?:    .*\n)*\}\n", re.MULTILINE)
-CTYPES: dict[str, Any] = {"int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float}
+CTYPES: dict[str, Any] = {
+    "int": ctypes.c_int,
+    "unsigned": ctypes.c_uint,
+    "long long": ctypes.c_longlong,
+    "size_t": ctypes.c_size_t,
+    "float": ctypes.c_float,
+}
 
 
 class HostFault(Exception):

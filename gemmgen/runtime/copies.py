@@ -1,0 +1,204 @@
+"""Copies of badly strided or aligned inputs into dense lines, both inputs of a product by one launch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemmgen.placement import ITEM
+from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
+
+if TYPE_CHECKING:
+    from gemmgen.runtime.device import Device
+    from gemmgen.runtime.launch import Module
+
+NAME = "gemmgen_copy"
+THREADS = 256
+A_THREAD = 8  # elements that a thread has on their way at a time
+A_BLOCK = THREADS * A_THREAD
+MOST = 1 << 31  # elements of a part that are numbered in 32 bits, by a division that is exact below this
+ALIGN = 256  # bytes to whose multiples every copy is placed
+
+_TEXT = r"""
+// Two copies, of matrices of any strides into lines that lie one after another: the first blocks make the first, the
+// others the second. Element number e of a copy is element e % leading of line e / leading, and zero from extent on.
+// e / leading is ((e * magic) >> 32) >> shift. Strides are in elements.
+// Neighbouring threads have neighbouring elements, whatever the length of a line: no thread is left without one.
+__device__ __forceinline__ void copyBlock(unsigned block, unsigned total, unsigned extent, unsigned leading,
+    unsigned magic, unsigned shift, OFFSET across, OFFSET along, const float* src, float* dst)
+{
+    const unsigned first = block * A_BLOCK + threadIdx.x;
+    float value[A_THREAD];
+    #pragma unroll
+    for (int i = 0; i < A_THREAD; ++i) {
+        const unsigned e = first + i * THREADS;
+        const unsigned line = __umulhi(e, magic) >> shift;
+        const unsigned at = e - line * leading;
+        value[i] = 0.0f;
+        if (e < total && at < extent) value[i] = src[(OFFSET)line * across + (OFFSET)at * along];
+    }
+    #pragma unroll
+    for (int i = 0; i < A_THREAD; ++i)
+        if (first + i * THREADS < total) (dst + first)[i * THREADS] = value[i];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leading0, unsigned magic0, unsigned shift0,
+    OFFSET across0, OFFSET along0, const float* src0, float* dst0, unsigned total1, unsigned extent1,
+    unsigned leading1, unsigned magic1, unsigned shift1, OFFSET across1, OFFSET along1, const float* src1, float* dst1)
+{
+    if (blockIdx.x < blocks)
+        copyBlock(blockIdx.x, total0, extent0, leading0, magic0, shift0, across0, along0, src0, dst0);
+    else
+        copyBlock(blockIdx.x - blocks, total1, extent1, leading1, magic1, shift1, across1, along1, src1, dst1);
+}
+"""
+
+
+def text(*, far: bool) -> str:
+    """The kernel in CUDA. ``far``: offsets in the source have 64 bits, which takes more than twice the instructions."""
+    found = _TEXT.replace("OFFSET", "long long" if far else "int")
+    for name, value in (("A_THREAD", A_THREAD), ("A_BLOCK", A_BLOCK), ("THREADS", THREADS)):
+        found = found.replace(name, str(value))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A copy to be made: ``lines`` of ``extent`` elements, into lines of ``leading`` elements, one after another.
+
+    What is beyond ``extent`` becomes zero. The strides are the source's, in elements: ``across`` from line to line,
+    ``along`` from element to element.
+    """
+
+    lines: int
+    extent: int
+    leading: int
+    across: int
+    along: int
+
+    @property
+    def bytes(self) -> int:
+        """What the copy takes, in whole multiples of ALIGN."""
+        return -(-self.lines * self.leading * ITEM // ALIGN) * ALIGN
+
+    @property
+    def far(self) -> bool:
+        """Whether offsets in the source, in elements, need more than 32 bits."""
+        return (self.lines - 1) * abs(self.across) + (self.extent - 1) * abs(self.along) >= 1 << 31
+
+
+def dense(shape: tuple[int, ...], strides: tuple[int, ...], order: str, leading: int) -> Dense:
+    """The copy of a matrix with elements in it, its strides in elements, into rows ("row") or columns ("col")."""
+    along, across = (1, 0) if order == "row" else (0, 1)
+    if leading == 1:  # lines of one element are elements of one line
+        return Dense(1, shape[across], shape[across], 0, strides[across])
+    return Dense(shape[across], shape[along], leading, strides[across], strides[along])
+
+
+def division(divisor: int) -> tuple[int, int]:
+    """(magic, shift): e // divisor == ((e * magic) >> 32) >> shift for every e below 2^31; ``divisor`` from 2 on.
+
+    Exact since magic * divisor passes 2^(32 + shift) by less than divisor, which is at most 2^(1 + shift).
+    """
+    shift = (divisor - 1).bit_length() - 1
+    return -(-(1 << (32 + shift)) // divisor), shift
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """As much of a copy as one launch can number. Offsets in bytes: from the source's and the workspace's start."""
+
+    operand: int  # A or B
+    copy: Dense
+    source: int
+    target: int
+
+    @property
+    def total(self) -> int:
+        return self.copy.lines * self.copy.leading
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.total // A_BLOCK)
+
+    def arguments(self, letter: str, source: int, target: int) -> list[Constant | int]:
+        """As the kernel takes them; ``source`` and ``target`` are numbers of addresses in a Frame."""
+        copy = self.copy
+        magic, shift = division(max(copy.leading, 2))  # one element alone: 0 // 2 as well
+        counts = self.total, copy.extent, copy.leading, magic, shift
+        return [*(("I", x) for x in counts), *((letter, x) for x in (copy.across, copy.along)), source, target]
+
+
+def _parts(operand: int, copy: Dense, target: int) -> Iterator[_Part]:
+    lines = max(1, MOST // copy.leading)
+    for first in range(0, copy.lines, lines):
+        some = Dense(min(lines, copy.lines - first), copy.extent, copy.leading, copy.across, copy.along)
+        yield _Part(operand, some, first * copy.across * ITEM, target + first * copy.leading * ITEM)
+
+
+class _Step:
+    """One launch, of one part or two. May be called from several threads."""
+
+    def __init__(self, here: Device, parts: Sequence[_Part]) -> None:
+        far = any(part.copy.far for part in parts)
+        letter = "q" if far else "i"
+        one, two = parts[0], parts[-1]  # of one part alone, the second is given no block
+        self._module = copier(here, far)
+        self._grid = sum(part.blocks for part in parts), 1, 1
+        self._arguments = [("I", one.blocks), *one.arguments(letter, A, WORKSPACE), *two.arguments(letter, B, C)]
+        self._places = one.operand, one.source, one.target, two.operand, two.source, two.target
+        self._free: list[Frame] = []  # frames that no call is using: taken and put back whole, which threads may do
+
+    def __call__(self, a: int, b: int, base: int, stream: int) -> None:
+        first, source, target, second, source2, target2 = self._places
+        try:
+            frame = self._free.pop()
+        except IndexError:
+            frame = Frame(self._grid, THREADS, 0, self._arguments)
+        frame.fill(
+            stream, (a if first == A else b) + source, (a if second == A else b) + source2, base + target2,
+            base + target,
+        )  # fmt: skip
+        self._module.start(frame)
+        self._free.append(frame)
+
+
+class Copies:
+    """The copies that a product needs, ready to be launched; ``bytes`` is the memory that they take together.
+
+    ``wanted`` says what to copy: of A, of B, or of both. Raises LaunchError, CompileError. May be called from several
+    threads.
+    """
+
+    def __init__(self, here: Device, wanted: dict[int, Dense]) -> None:
+        parts: list[_Part] = []
+        self.bytes = 0
+        self._targets: dict[int, int] = {}
+        for operand, copy in wanted.items():
+            self._targets[operand] = self.bytes
+            parts += _parts(operand, copy, self.bytes)
+            self.bytes += copy.bytes
+        self._steps = [_Step(here, parts[i : i + 2]) for i in range(0, len(parts), 2)]
+
+    def __call__(self, a: int, b: int, base: int, stream: int) -> tuple[int, int]:
+        """Enqueues the copies of A and B, at these addresses, to memory from ``base``, a multiple of ALIGN, on.
+
+        In the current context. Returns the addresses where A and B are to be read.
+        """
+        for step in self._steps:
+            step(a, b, base, stream)
+        targets = self._targets
+        return base + targets[A] if A in targets else a, base + targets[B] if B in targets else b
+
+
+@functools.cache
+def copier(here: Device, far: bool) -> Module:
+    """The copy kernel, loaded once for each GPU."""
+    from gemmgen.runtime.build import compile_for
+    from gemmgen.runtime.launch import Module
+
+    built = compile_for(text(far=far), here, name=NAME)
+    return Module(built.code, NAME, THREADS, kind=built.kind, device=here)
