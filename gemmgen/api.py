@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,13 +80,8 @@ def variant_named(variant: str | Variant) -> Variant:
 def lower(spec: Spec, variant: str | Variant = "exact") -> KernelIR:
     """The kernel IR of a spec: the program of one thread. Raises SpecError where the spec fits no GPU."""
     from gemmgen.lower import lower as lower_spec
-    from gemmgen.lower import lower_program
-    from gemmgen.tile import build
 
-    chosen = variant_named(variant)
-    ir = lower_spec(checked(spec), chosen)
-    # Lowering remembers by equality, which leaves out a spec's comment and where it was written; the text has both.
-    return ir if ir.spec is spec else lower_program(replace(build(spec, chosen), spec=spec))
+    return lower_spec(checked(spec), variant_named(variant))
 
 
 def architecture(arch: str, spec: Spec) -> str:

@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simhelp import operands, run_ir
 
 import gemmgen
 from gemmgen import ArgumentError, SimulationFault, SpecError
 from gemmgen.kernel import Kernel
+from gemmgen.lower import lower
+from gemmgen.tile import build
+from gemmgen.tile.variant import EXACT
 
 F32 = np.float32
 TEXT = """kernel tiled
@@ -116,6 +120,21 @@ def test_comments_of_equal_specs_stay_their_own() -> None:
     assert [gemmgen.compile(s, device="sim").lowered().spec.comment for s in (one, two)] == [one.comment, two.comment]
     assert ["Alpacas" in gemmgen.emit(s) for s in (one, two)] == [True, False]
     assert ["Zebras" in gemmgen.emit(s) for s in (one, two)] == [False, True]
+
+
+def test_lines_of_equal_specs_stay_their_own() -> None:
+    """A spec that ``replace`` made has no lines: an equal one from a text, lowered after it, has them all the same."""
+    text = "kernel lines\ntile block 32x32\ntile thread 4x4\n"
+    written, moved = gemmgen.parse(text), gemmgen.parse("\n\n" + text, filename="moved.gemm")
+    plain = written.replace(name="other").replace(name="lines")
+    assert plain == written == moved and not plain.spans
+    found = []
+    for spec in (plain, written, moved):
+        assert lower(spec).spec.filename == spec.filename
+        counters = run_ir(lower(spec), *operands(32, 32, 8)).counters
+        found.append({a["spec_line"] for a in counters["accesses"] if a["operand"] == "C"})
+        assert build(spec, EXACT).spec.spans == spec.spans
+    assert found == [{None}, {3}, {5}]  # of "tile thread"
 
 
 @pytest.mark.parametrize(

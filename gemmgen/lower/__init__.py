@@ -5,6 +5,7 @@ One straight function of named parts: constants, placement, the walk along K, th
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,12 @@ SWIZZLE_ALIGN = 1024
 
 def lower(spec: Spec, variant: Variant = EXACT) -> KernelIR:
     """The kernel IR of a checked spec."""
-    return _lowered(spec, variant, spec.comment)
+    return _lowered(spec, variant, spec.written)
 
 
 @lru_cache(maxsize=256)
-def _lowered(spec: Spec, variant: Variant, comment: str) -> KernelIR:
-    """Remembered with the comment, which the text repeats: specs that differ in nothing else are equal."""
+def _lowered(spec: Spec, variant: Variant, written: tuple[Hashable, ...]) -> KernelIR:
+    """Remembered with where the spec was written: the text has its comment, and accesses have its lines."""
     return lower_program(build(spec, variant))
 
 

@@ -7,7 +7,7 @@ table read them from here, so a new one is a row here and a rewrite in ``gemmgen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
@@ -162,6 +162,11 @@ class Spec:
         from gemmgen.spec.text import to_text
 
         return to_text(self, comment)
+
+    @property
+    def written(self) -> tuple[Hashable, ...]:
+        """What equality leaves out. Who remembers by specs what has them or their lines in it, adds this to the key."""
+        return self.filename, self.comment, self.notes, tuple(self.spans.items())
 
     def has(self, toggle: str) -> bool:
         return toggle in self.use

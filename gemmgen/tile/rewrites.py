@@ -5,7 +5,7 @@ They are applied in the order of REWRITES whatever the order in the spec, so tog
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -252,9 +252,14 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
 _DEFAULTS = {row.name: row.default for row in SETTINGS if row.form == "number"}
 
 
-@lru_cache(maxsize=256)
 def build(spec: Spec, variant: Variant) -> TileProgram:
     """The tile program of a checked spec."""
+    return _built(spec, variant, spec.written)
+
+
+@lru_cache(maxsize=256)
+def _built(spec: Spec, variant: Variant, written: tuple[Hashable, ...]) -> TileProgram:
+    """Remembered with where the spec was written, since the program has the spec in it."""
     p = start(spec, variant)
     for name, rewrite in REWRITES:
         if name is None or _is_on(spec, name):

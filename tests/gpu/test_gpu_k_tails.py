@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from gpu_support import ROOT, Place, placed, torch
 
@@ -17,6 +19,11 @@ def depths(spec: gemmgen.Spec) -> list[int]:
     return sorted({t * bk for t in tiles} | {1, bk - 1, bk + 1, stages * bk - 1, stages * bk + 1, 9 * bk + bk // 2})
 
 
+def ordered(values: Any, order: str, place: Place) -> Any:
+    """A view with these values whose rows, or columns with "col", lie as ``place`` says."""
+    return placed(values, place)[0] if order == "row" else placed(values.t(), place)[0].t()
+
+
 @pytest.mark.parametrize("aligned", [True, False], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda p: p.stem)
 def test_sums_are_exact_at_every_number_of_tiles(path: object, aligned: bool) -> None:
@@ -28,9 +35,8 @@ def test_sums_are_exact_at_every_number_of_tiles(path: object, aligned: bool) ->
         k += -k % 4 if aligned else 0
         place = Place(0, 4) if aligned else Place(1, 3)
         whole = [t.randint(-8, 9, shape, device="cuda").float() for shape in ((m, k), (k, n))]
-        a, b = (placed(x, place)[0] for x in whole)
-        c, _ = placed(t.full((m, n), float("nan"), device="cuda"), place)
-        if spec.A.order == "col":
-            a = whole[0].t().contiguous().t()
+        blank = t.full((m, n), float("nan"), device="cuda")
+        orders = spec.A.order, spec.B.order, spec.C.order
+        a, b, c = (ordered(x, order, place) for x, order in zip((*whole, blank), orders, strict=True))
         kernel(a, b, c)
         assert t.equal(c, (whole[0].double() @ whole[1].double()).float()), k
