@@ -20,6 +20,7 @@ _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
 _SHARED = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
 SECTOR = 32
+WARP = 32
 TIME = "gpu__time_duration.sum"
 DRAM_READ = "dram__bytes_read.sum"
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
@@ -163,26 +164,36 @@ class Comparison:
 
 def predicted(e: Explanation) -> dict[str, int]:
     """What each counter should show. Shared loads are as compiled; so are multiply-adds, of which the scaling by beta
-    takes one for each element of C that is read. Asynchronous copies are neither loads nor stores to the counters."""
+    takes one for each element of C that is read. Copies by cp.async are loads of global memory to the counters, and
+    counted by themselves too; they are no stores to shared memory."""
     ordinary = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if not isinstance(a.statement, Call)))
-    loads, stores = ordinary.total("global", "load"), ordinary.total("global", "store")
+    alone, stores = ordinary.total("global", "load"), ordinary.total("global", "store")
     shared = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
     kept = ordinary.total("shared", "store")
-    all_loads, boxes = e.counts.total("global", "load"), e.counts.total("tma", "load")
+    loads, boxes = e.counts.total("global", "load"), e.counts.total("tma", "load")
     return {
         "global load requests": loads.requests,
         "global load sectors": loads.sectors,
         "global store requests": stores.requests,
         "global store sectors": stores.sectors,
         "multiply-adds": e.counts.fma + _scalings(e.counts),
-        "shared load requests": shared.requests,
+        "shared load requests": shared.requests + _idle(e),
         "shared load wavefronts": shared.wavefronts,
         "shared store requests": kept.requests,
         "shared store wavefronts": kept.wavefronts,
-        "asynchronous copy requests": all_loads.requests - loads.requests,
-        "asynchronous copy sectors": all_loads.sectors - loads.sectors,
+        "asynchronous copy requests": loads.requests - alone.requests,
+        "asynchronous copy sectors": loads.sectors - alone.sectors,
         "sectors by TMA": boxes.bytes_used // SECTOR,
     }
+
+
+def _idle(e: Explanation) -> int:
+    """Requests of loads that load nothing, which the compiler puts before the asynchronous copies of each tile."""
+    if e.compiled is None or e.compiled.loop is None or not is_asynchronous(e):
+        return 0
+    spec = e.ir.spec
+    tiles = -(-e.size[2] // (spec.block[2] * spec.split_k))
+    return e.compiled.loop.idle_loads * tiles * e.blocks * -(-e.ir.threads // WARP)
 
 
 def _scalings(counts: Counts) -> int:

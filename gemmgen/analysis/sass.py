@@ -65,7 +65,8 @@ class Loop:
 class MainLoop:
     """What the hottest loop is made of, a turn of it.
 
-    ``accesses`` counts memory instructions by name and bits a lane: ("LDS", 128) -> 32. ``port_cycles`` is how long its
+    ``accesses`` counts memory instructions by name and bits a lane: ("LDS", 128) -> 32. ``idle_loads`` are loads of
+    shared memory that load nothing, in a turn of the outermost loop around it. ``port_cycles`` is how long its
     FFMAs take by the rule of the register ports, a scheduler issuing one a clock at best. ``spills`` are loads and
     stores of local memory, in the whole kernel.
     """
@@ -78,6 +79,7 @@ class MainLoop:
     barriers: int
     port_cycles: float
     spills: int
+    idle_loads: int = 0
 
     @property
     def share(self) -> float:
@@ -162,6 +164,7 @@ def main_loop(text: str) -> MainLoop | None:
         barriers=sum(i.name in BARRIERS for i in code),
         port_cycles=port_cycles(code),
         spills=sum(i.name in ("LDL", "STL") for i in parse(text)[0]),
+        idle_loads=sum(i.name == "LDS" and i.predicate == NEVER for i in most.instructions),
     )
 
 
