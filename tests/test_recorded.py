@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import gemmgen
 from gemmgen.analysis.counters import COUNTERS, binding, predicted
+from gemmgen.report.ladder import RUNGS
 from gemmgen.spec.ladder import ladder_names, ladder_path
 
 RECORD = Path(__file__).resolve().parent.parent / "generated" / "h200" / "counters.json"
@@ -80,3 +82,28 @@ def test_what_is_predicted_now_is_what_was_measured(name: str) -> None:
         for c in run["counts"]:
             if c["name"] in COUNTERS and c["name"] not in OF_THE_COMPILER:
                 assert now[c["name"]] == c["predicted"], (run["size"], c["name"])
+
+
+# --- Beside cuBLAS ---------------------------------------------------------------------------------------------------
+
+SUITE = RECORD.with_name("f32.json")
+AT_LEAST = {
+    (512, 512, 512): 1.15, (1024, 1024, 1024): 1.15, (2048, 2048, 2048): 1.10, (4096, 4096, 4096): 1.10,
+    (8192, 8192, 8192): 1.10, (8, 4096, 4096): 2.0, (16, 4096, 4096): 3.3,
+}  # fmt: skip
+
+
+def test_no_shape_of_the_suite_is_slower_than_cublas() -> None:
+    found = json.loads(SUITE.read_text(encoding="utf-8"))
+    ratios = {(r["m"], r["n"], r["k"]): r["ratio"] for r in found["rows"]}
+    assert len(ratios) == 21 and found["commit"] and found["gpu"]
+    assert not {shape: r for shape, r in ratios.items() if r < AT_LEAST.get(shape, 1.0)}
+    assert math.prod(ratios.values()) ** (1 / 21) >= 1.20
+    assert all(row["verified"] == [True, True] and not row["unordered"] for row in found["rows"])
+
+
+def test_each_rung_of_the_ladder_is_faster_than_the_one_before() -> None:
+    found = json.loads(RECORD.with_name("ladder.json").read_text(encoding="utf-8"))
+    seconds = {r["kernel"]: r["median_s"] for r in found["rungs"]}
+    order = [seconds[r.spec] for r in RUNGS if not r.after]
+    assert order == sorted(order, reverse=True) and len(order) == 12
