@@ -168,6 +168,8 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                 for (int q = 0; q < N_ITER; ++q) {
                     as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
                 }
+
+                // the products of the step before, whose fragments are here by now
                 #pragma unroll
                 for (int m = 0; m < TM; ++m) {
                     #pragma unroll
@@ -178,6 +180,8 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
             }
         }
     }
+
+    // the products of the last step
     #pragma unroll
     for (int m = 0; m < TM; ++m) {
         #pragma unroll

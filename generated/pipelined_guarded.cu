@@ -207,12 +207,14 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                         as_float4(&regN[step % 2][q * TN]) =
                             load_shared_float4(&Bs[0][0][0], atB + step * (4 * BN) + q * SUB_N * 4);
                     }
+
+                    // the products of the step before, whose fragments are here by now
                     #pragma unroll
                     for (int p = 0; p < M_ITER; ++p) {
                         #pragma unroll
                         for (int n = 0; n < N_ITER * TN; ++n) {
                             const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                            // so that a row begins and ends in A's bank
+                            // in pairs: at a row's ends A and its sum are in different banks
                             const int turned = (snakeAt / (TN * (N_ITER / 2)) + step + 3) % 2;
                             const int column = snakeAt ^ turned;
                             threadResults[p][column] =
@@ -244,12 +246,14 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
     float lastN[N_ITER * TN];  // the columns of B at the last k, apart from the loop's registers
     #pragma unroll
     for (int n = 0; n < N_ITER * TN; ++n) own_register(lastN[n], regN[1][n]);
+
+    // the products of the last step
     #pragma unroll
     for (int p = 0; p < M_ITER; ++p) {
         #pragma unroll
         for (int n = 0; n < N_ITER * TN; ++n) {
             const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-            // so that a row begins and ends in A's bank
+            // in pairs: at a row's ends A and its sum are in different banks
             const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
             const int column = snakeAt ^ turned;
             threadResults[p][column] = fmaf(regM[p][3], lastN[column], threadResults[p][column]);

@@ -126,6 +126,8 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
                 for (int q = 0; q < N_ITER; ++q) {
                     as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
                 }
+
+                // the products of the step before, whose fragments are here by now
                 #pragma unroll
                 for (int p = 0; p < M_ITER; ++p) {
                     #pragma unroll
@@ -154,6 +156,8 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
             }
         }
     }
+
+    // the products of the last step
     #pragma unroll
     for (int p = 0; p < M_ITER; ++p) {
         #pragma unroll

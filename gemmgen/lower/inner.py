@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.nodes import For, If, Pinned, Stmt
-from gemmgen.lower.product import Renewal
+from gemmgen.lower.product import Renewal, because
 from gemmgen.lower.scope import loop
 from gemmgen.tile.statements import Bring, Fragment, Inner
 
@@ -69,7 +69,8 @@ def _behind(w: Walk, fragments: list[Fragment], k: Expr, j: Expr) -> list[Stmt]:
             body += w.f.fetch(f.operand, w.source(f.operand, f.buffer), k, j % 2)
     renewed = next(w.source(f.operand, f.buffer) for f in fragments if f.operand == "A")
     renew = Renewal(renewed, k, (j % run).eq(0)) if run > 1 else None
-    body += w.f.multiply(j + (run - 1), (j + 1) % 2, renew)
+    products = w.f.multiply(j + (run - 1), (j + 1) % 2, renew)
+    body += because("the products of the step before, whose fragments are here by now", products)
     if not w.s.p.product.pinned:
         return body
     return [Pinned(j, tuple(body), "a block of its own, so that the compiler keeps the loads ahead of their use")]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
-from gemmgen.ir.nodes import Alloc, Array, Call, Fma, If, Let, Load, Pointer, Ref, Stmt
+from gemmgen.ir.nodes import Alloc, Array, Call, Fma, For, If, Let, Load, Pointer, Ref, Stmt
 from gemmgen.isa.registers import OWN_REGISTER
 from gemmgen.lower.layout import element_of, split_bits
 from gemmgen.lower.nest import nest
@@ -214,14 +214,15 @@ class Fragments:
         """
         k, parity = self.run - 1, self.sets - 1
         if not self.s.p.product.pinned or not self.b.shape or value_of(self.cols) == 1:
-            return self.multiply(k, parity)
+            return because("the products of the last step", self.multiply(k, parity))
         last = Array("lastN", "register", shape=(self.cols,))
 
         def copy(n: Expr) -> list[Stmt]:
             return [Call(OWN_REGISTER, (Ref(last, (n,)), self._column(parity, n)))]
 
         why = "the columns of B at the last k, apart from the loop's registers"
-        return [Alloc(last, None, why), *nest([("n", self.cols, 1)], copy), *self.multiply(k, parity, None, last)]
+        products = because("the products of the last step", self.multiply(k, parity, None, last))
+        return [Alloc(last, None, why), *nest([("n", self.cols, 1)], copy), *products]
 
     def _column(self, parity: Expr, n: Expr) -> Ref:
         return element(self.b, self.b_extents, (parity, n))
@@ -245,9 +246,16 @@ class Fragments:
             return var
         place, turned = Var("snakeAt", 0, count - 1, uniform=True), Var("turned", 0, 1, uniform=True)
         out.append(Let(place, at))
-        out.append(Let(turned, (place // (self.cols // 2) + k) % 2, "so that a row begins and ends in A's bank"))
+        why = "in pairs: at a row's ends A and its sum are in different banks"
+        out.append(Let(turned, (place // (self.cols // 2) + k) % 2, why))
         out.append(Let(var, place ^ turned))
         return var
+
+
+def because(why: str, body: list[Stmt]) -> list[Stmt]:
+    """The statements with a reason above the loop that they begin with."""
+    first, *rest = body
+    return [replace(first, why=why), *rest] if isinstance(first, For) else body
 
 
 def _when(condition: Expr, body: list[Stmt]) -> list[Stmt]:
