@@ -17,9 +17,11 @@ from gemmgen.runtime.check import Checked
 from gemmgen.runtime.timing import Bench, Timing
 from gemmgen.tune.backend import Failed
 from gemmgen.tune.estimate import estimate
+from gemmgen.tune.families import default_specs
 from gemmgen.tune.records import Records
 from gemmgen.tune.select import Choice
 from gemmgen.tune.shapes import Shape
+from gemmgen.tune.shipped import shipped
 from gemmgen.tune.suite import F32
 
 SPEC = gemmgen.parse("kernel one\ntile block 64x64x8\ntile thread 4x4\nuse coalescing, smem\n")
@@ -150,3 +152,10 @@ def test_the_script_joins_comparisons(script: Any, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "f32.json").read_text())
     assert found["geometric_mean"] == pytest.approx(1.0) and found["at_least_1"] == 1 and found["shapes"] == 3
     assert "why" in script.table(tmp_path / "f32.json") and "2.000" in script.table(tmp_path / "f32.json")
+
+
+def test_every_winner_that_ships_is_in_the_space_that_is_searched_by_default() -> None:
+    found = shipped("sm_90")
+    assert found is not None and {w.shape for w in found.rows} >= set(F32) - {(8192, 1024, 1024), (4096, 4096, 64)}
+    for winner in found.rows:
+        assert gemmgen.parse(winner.spec) in default_specs(winner.shape, "matmul"), winner.shape

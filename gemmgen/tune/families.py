@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
@@ -19,6 +20,8 @@ ENGINES = (ENGINE, ENGINE - {"release"}, ENGINE | {"smem_swizzle"}, ENGINE - {"s
 
 BLOCKS_WANTED = 132
 """Blocks that fill a large GPU once: with fewer, K is split among more of them."""
+IDLE = 1.1
+"""Rounds of two blocks an SM by what they would be if all were full, from which the last one is worth filling."""
 TINY_OUTPUTS, TINY_DEPTH = 256 * 256, 256
 """Elements of C, and of K, up to which a product is over before much of the GPU has started."""
 TINY_BLOCKS = ((16, 16), (16, 32), (32, 16), (32, 32), (8, 32))
@@ -48,6 +51,7 @@ ENGINE_TILES = tuple(
         (32, 128, (32, 128)), (128, 128, (64, 64)), (64, 64, (32, 64)), (128, 64, (32, 64)), (64, 128, (32, 64)),
         (128, 128, (32, 64)), (32, 64, (32, 64)), (64, 32, (32, 32)), (32, 32, (16, 32)), (64, 64, (32, 32)),
         (32, 64, (16, 64)), (96, 128, (32, 128)), (128, 96, (32, 96)), (160, 128, (32, 128)), (64, 256, (32, 128)),
+        (128, 160, (32, 160)),
     )
 )  # fmt: skip
 
@@ -66,6 +70,8 @@ COPIED_TILES = (
 )
 
 SKINNY_TILES = (
+    Tile((1, 256, 32), (1, 128), (1, 4), 1, 1),
+    Tile((4, 128, 32), (4, 64), (2, 4), 1, 1),
     Tile((8, 64, 32), (8, 32), (1, 4), 2, 1),
     Tile((8, 128, 32), (8, 32), (1, 4), 2, 1),
     Tile((8, 256, 16), (8, 64), (2, 4), 2, 1),
@@ -78,7 +84,7 @@ SKINNY_TILES = (
 
 
 def default_specs(shape: Shape, name: str = "tuned") -> tuple[Spec, ...]:
-    """Legal specs for a shape, most of them fast somewhere: a few hundred, each once, in a fixed order.
+    """Legal specs for a shape, most of them fast somewhere: hundreds to a few thousand, each once, in a fixed order.
 
     ``name`` is what the kernels are called; what the GPU cannot run is left to the model to leave out.
     """
@@ -106,6 +112,8 @@ def _all(shape: Shape) -> Iterator[dict[str, Any]]:
     for family in (_skinny(shape), _engine(), _copied(), ((changes, ()) for changes in _plain())):
         for changes, waves in family:
             for parts, how in splits(shape, changes["block"], waves):
+                if parts > 1 and not how and "tma" in changes["use"]:
+                    continue  # where there is an engine, second kernels can be launched early
                 yield changes | {"split_k": parts, "use": changes["use"] | how}
 
 
@@ -123,9 +131,12 @@ def splits(
     (m, n, k), (bm, bn, bk) = shape, block
     tiles = -(-m // bm) * -(-n // bn)
     wanted = [w * BLOCKS_WANTED // tiles for w in waves]
-    for parts in wanted:
+    for parts in dict.fromkeys(p for w in wanted for p in (w, w // 8 * 8)):  # eighths of K have even numbers of tiles
         if parts > 1 and parts * 2 * bk <= k:
             yield from ((parts, SECOND), (parts, WHOLE))
+    rounds = tiles / (2 * BLOCKS_WANTED)
+    if wanted and 1 < rounds < ceil(rounds) / IDLE:  # halves fill the last round better
+        yield 2, CLUSTER
     most = max(wanted, default=1)
     for parts in sorted({2, 4, PORTABLE_SIZE, *wanted}):
         if 1 < parts <= min(most, PORTABLE_SIZE) and parts * 2 * bk <= k:
@@ -137,12 +148,14 @@ def _tiny(shape: Shape) -> Iterator[dict[str, Any]]:
     m, n, k = shape
     if m * n > TINY_OUTPUTS or k > TINY_DEPTH:
         return
-    deep = -(-k // 4) * 4
     plain = frozenset({"coalescing", "smem", "transposeA", "float4"})
-    for (bm, bn), thread, bk in itertools.product(TINY_BLOCKS, ((2, 2), (1, 4), (2, 4), (1, 2)), (deep, deep // 2)):
-        for use, stages in ((plain | {"cpasync"}, 1), (plain, 1), (plain | {"cpasync", "prefetch"}, 2)):
-            if bk % 2 == 0 and (stages == 1 or bk < deep):
-                yield {"block": (bm, bn, bk), "thread": thread, "use": use, "stages": stages, "pad_a": 4}
+    ways: tuple[tuple[frozenset[str], int], ...] = ((plain | {"cpasync"}, 1), (plain, 1))
+    for (bm, bn), thread, parts in itertools.product(TINY_BLOCKS, ((2, 2), (1, 4), (2, 4), (1, 2)), (1, 4, 2)):
+        deep = -(-k // (4 * parts)) * 4
+        for use, stages in (*ways, (plain | {"cpasync", "prefetch"}, 2)):
+            block = (bm, bn, deep if stages == 1 else deep // 2)
+            made = {"block": block, "thread": thread, "stages": stages, "pad_a": 4}
+            yield made | {"split_k": parts, "use": use | CLUSTER if parts > 1 else use}
 
 
 Tried = tuple[dict[str, Any], tuple[int, ...]]
@@ -191,7 +204,8 @@ def _skinny(shape: Shape) -> Iterator[Tried]:
             yield changes, (1, 2, 4, 8)
     for tile, stages in itertools.product(SKINNY_TILES, (3, 4)):
         for use in ({"cpasync", "prefetch"}, {"cpasync"}):
-            yield tile.changes | {"use": TRANSPOSED | use, "stages": stages, "pad_a": 4}, (1, 2, 4, 8)
+            pad = 4 if tile.block[0] > 1 else 0
+            yield tile.changes | {"use": TRANSPOSED | use, "stages": stages, "pad_a": pad}, (1, 2, 4, 8)
 
 
 def _streaming(shape: Shape) -> Iterator[dict[str, Any]]:
