@@ -73,7 +73,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "cpasync",
         "latency of shared memory: fragments are fetched a step ahead; copies go past the registers",
-        "register ports: in any order, products find their operands in one bank",
+        "register ports: products in plain order often find their operands in one bank",
     ),
     Rung(
         "registerbanks",
