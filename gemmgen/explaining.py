@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
@@ -49,7 +50,8 @@ def explain(
     emitted = emit_with_lines(ir)
     made = _compiled(ir, emitted.text, target) if compiled else None
     copies = {copy.operand: copy.bytes for copy in plan.copies}
-    return explained(ir, size, target, steps, beta, made, emitted.lines, copies)
+    found = explained(ir, size, target, steps, beta, made, emitted.lines, copies)
+    return found if made is None else replace(found, again=lambda other: explain(other, *size, gpu=target, beta=beta))
 
 
 def launches(spec: Spec, size: tuple[int, int, int], beta: float = 0.0) -> int:

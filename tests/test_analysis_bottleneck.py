@@ -14,10 +14,20 @@ from gemmgen.diagnostics import GemmgenError
 from gemmgen.explaining import explain
 from gemmgen.report.ladder import RUNGS, Rung
 from gemmgen.spec.ladder import ladder_path
-from gemmgen.spec.parse import load
+from gemmgen.spec.parse import load, parse
 
 NAMES = [rung.spec for rung in RUNGS]
 SIZE = (4096, 4096, 4096)
+SMALL_COPIES = """kernel copies
+tile block 128x128x16
+tile warp 64x64
+tile thread 8x4
+use coalescing, smem, transposeA, float4, warptile, cpasync, spread, prefetch
+stages 3
+unroll 8
+pad_a 4
+"""
+"""Each step starts copies of 4 bytes, which take many instructions."""
 every_rung = pytest.mark.parametrize("rung", RUNGS, ids=NAMES)
 
 
@@ -71,13 +81,14 @@ def test_the_dearest_cause_is_named_where_issue_binds() -> None:
 
 
 def test_each_cause_is_what_its_setting_lowers() -> None:
-    """prefetch takes the latency of shared memory away, stages that of global memory, TMA instructions that copy."""
+    """prefetch takes the latency of shared memory away, stages that of global memory, TMA instructions that copy, and
+    separators keep the order of products, which takes register ports away."""
     warptile, doublebuffer, cpasync = of("warptile"), of("doublebuffer"), of("cpasync")
     assert costs(warptile)["loads"] > 0 and costs(doublebuffer)["loads"] == 0
     assert costs(doublebuffer)["fragments"] > 0 and costs(cpasync)["fragments"] == 0
     if compiled_here():
-        assert costs(of("tma"))["instructions"] < costs(of("registerbanks"))["instructions"] / 2
-        assert costs(of("registerbanks"))["ports"] == 0 < costs(cpasync)["ports"]
+        assert costs(of("tma"))["instructions"] < costs(explain(parse(SMALL_COPIES), *SIZE))["instructions"] / 2
+        assert costs(of("tma"))["ports"] == 0 < costs(of("registerbanks"))["ports"] < costs(cpasync)["ports"]
 
 
 def test_without_a_compiler_no_cause_needs_one() -> None:
@@ -114,8 +125,14 @@ def test_advice_holds_when_followed_on_every_rung(name: str) -> None:
 def test_where_no_single_setting_helps_several_together_do() -> None:
     found = advise(of("registerbanks"))
     assert found is not None and found.together
-    assert {"tma", "alongK"} <= found.change.fields["use"] and "cpasync" not in found.change.fields["use"]
-    assert "tma and alongK" in of("registerbanks").paragraph
+    assert {"tma", "alongK"} <= found.change.fields["use"] and "transposeA" not in found.change.fields["use"]
+    assert "several do together: adding tma, alongK" in of("registerbanks").paragraph
+
+
+def test_tma_takes_the_place_of_copies() -> None:
+    found = advise(explain(parse(SMALL_COPIES), *SIZE))
+    assert found is not None and found.together
+    assert "tma" in found.change.fields["use"] and not {"cpasync", "spread"} & found.change.fields["use"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gemmgen.analysis.advice import advise
+from gemmgen.analysis.advice import TRIES, Advice, advise
 from gemmgen.analysis.counts import count
-from gemmgen.analysis.explain import Explanation, explained, named_registers, register_limit
+from gemmgen.analysis.explain import Compiled, Explanation, explained, named_registers, register_limit
 from gemmgen.analysis.traffic import compulsory_bytes, flops
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.explaining import explain
 from gemmgen.lower import lower
 from gemmgen.simulation import simulate
+from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
 from gemmgen.target import gpu
 from gemmgen.tile.variant import EXACT
@@ -219,7 +221,40 @@ def test_advice_holds_when_followed(name: str) -> None:
         return
     followed = explain(e.ir.spec.replace(**advice.change.fields), *e.size)
     assert followed.bound.total_s < e.bound.total_s
-    assert followed.counts.fma == e.counts.fma
+    m, n, _ = e.size
+    zeros = m * n if "prefetch" in followed.ir.spec.use else 0  # fragments are zeros before the first are fetched
+    assert followed.counts.fma == e.counts.fma + zeros
+    if e.compiled is not None:
+        assert (advice.compiled, advice.before, advice.after) == (True, e.bound, followed.bound)
+
+
+def test_advice_says_whether_it_was_compiled() -> None:
+    written, compiled = explain(load(SPECS / "smem.gemm"), 512, 512, 512, compiled=False), rung("smem", 512, 512, 512)
+    assert written.again is None and "as written, and what binds" in written.paragraph
+    if compiled.compiled is not None:
+        assert "as compiled, and what binds" in compiled.paragraph
+    assert compiled.paragraph == rung("smem", 512, 512, 512).paragraph
+
+
+def test_what_does_not_hold_as_compiled_is_not_advised() -> None:
+    """The settings that promise most are compiled in order, a few at most, until one holds."""
+    e = explain(load(SPECS / "smem.gemm"), 4096, 4096, 4096, compiled=False)
+    asked: list[Spec] = []
+
+    def holds_from(number: int) -> Advice | None:
+        def again(spec: Spec) -> Explanation:
+            asked.append(spec)
+            bound = replace(e.bound, shared_s=e.bound.shared_s * (0.5 if len(asked) >= number else 2))
+            return replace(e, bound=bound, compiled=Compiled(32, 0, "sm_90"))
+
+        asked.clear()
+        return advise(replace(e, again=again))
+
+    first, second = holds_from(1), holds_from(2)
+    assert first is not None and first.compiled and len(asked) == 2
+    assert second is not None and e.ir.spec.replace(**second.change.fields) == asked[1] != asked[0]
+    assert second.change != first.change
+    assert holds_from(99) is None and TRIES <= len(asked) <= 2 * TRIES
 
 
 def test_advice_names_the_line() -> None:

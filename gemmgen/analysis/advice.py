@@ -1,12 +1,16 @@
 """What would move the bottleneck.
 
-What is advised is tried: each setting that exists and could help is put in, the program is lowered and counted
-again, and the one that lowers the expected time most is named with what it gains. Nothing is advised that does not.
+What is advised is tried: each setting that exists and could help is put in, the program is lowered and counted again,
+and the one that lowers the expected time most is named with what it gains. Nothing is advised that does not.
+
+What a compiler makes of a program can undo what it promises as written: the order of products, registers, spills. Where
+the kernel was compiled, the settings that promise most are therefore compiled too, and the first that keeps its promise
+is named, with what it gains as compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,18 +27,21 @@ from gemmgen.spec.model import Spec
 from gemmgen.tile.variant import EXACT, GUARDED_UNALIGNED
 
 WORTH = 0.97
-"""A setting is advised where it leaves less than this of the expected time."""
+"""A setting is advised where it leaves no more than this of the expected time."""
+TRIES = 3
+"""Settings that are compiled before it is said that none holds: a compilation takes longer than all the rest."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A change that lowers the expected time; the bounds ``before`` and ``after``, both of the program as written.
-    ``together``: no single setting does, but those of the change together do."""
+    """A change that lowers the expected time, with the bounds ``before`` and ``after``: both of the program as
+    ``compiled``, or both as written. ``together``: no single setting does, but those of the change together do."""
 
     change: Change
     before: Bounds
     after: Bounds
     together: bool = False
+    compiled: bool = False
 
 
 def advise(e: Explanation) -> Advice | None:
@@ -51,14 +58,35 @@ def advise(e: Explanation) -> Advice | None:
 
 
 def _best(e: Explanation, before: Bounds, tried: Iterable[Change]) -> Advice | None:
-    best: Advice | None = None
+    """The change that promises most as written; where the kernel was compiled, the first of those that holds then."""
+    promised = sorted(_promised(e, before, tried), key=lambda advice: advice.after.total_s)
+    if e.again is None:
+        return next((advice for advice in promised if _worth(advice)), None)
+    checked = (_as_compiled(e, e.again, advice.change) for advice in promised[:TRIES])
+    return next((advice for advice in checked if advice is not None and _worth(advice)), None)
+
+
+def _promised(e: Explanation, before: Bounds, tried: Iterable[Change]) -> Iterator[Advice]:
+    """The changes that save anything as written."""
     for change in tried:
         after = _tried(e, change.fields)
-        if after is None or after.total_s > WORTH * before.total_s:
-            continue
-        if best is None or after.total_s < best.after.total_s:
-            best = Advice(change, before, after)
-    return best
+        if after is not None and after.total_s < before.total_s:
+            yield Advice(change, before, after)
+
+
+def _worth(advice: Advice) -> bool:
+    return advice.after.total_s <= WORTH * advice.before.total_s
+
+
+def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: Change) -> Advice | None:
+    """A change with its bounds as compiled; None where it cannot be compiled, or no block of it fits then."""
+    try:
+        followed = again(e.ir.spec.replace(**change.fields))
+    except GemmgenError:  # a grid that cannot be launched
+        return None
+    if followed.compiled is None or not followed.occupancy.blocks_per_sm:
+        return None
+    return Advice(change, e.bound, followed.bound, compiled=True)
 
 
 def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:

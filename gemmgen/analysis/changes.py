@@ -99,18 +99,21 @@ def sets(spec: Spec, by: str) -> Iterator[Change]:
 
 
 def _by_cpasync(spec: Spec, more: dict[str, Any], without: list[str]) -> Change:
-    """Copies past the registers, a few at every step, two tiles ahead; a transposed tile's columns are spread."""
+    """Copies past the registers, two tiles ahead, and fragments a step ahead; columns of a transposed tile are spread
+    over the banks."""
     pad = {"pad_a": 4} if "transposeA" in spec.use else {}
     words = f"{_without(without)} with stages 3{' and pad_a 4' if pad else ''}"
-    return _toggle(spec, "cpasync", "spread", "prefetch", words=words, stages=3, **pad, **more)
+    return _toggle(spec, "cpasync", "prefetch", words=words, stages=3, **pad, **more)
 
 
 def _by_tma(spec: Spec, more: dict[str, Any], without: list[str]) -> Change:
-    """Copies by the tensor memory accelerator, and what it makes needless: it cannot transpose, nor pad."""
+    """Copies by the tensor memory accelerator, and what it makes needless: it cannot transpose, nor pad. An access
+    along k brings several steps' fragments, and only closed steps then keep the order of their products."""
     bm, bn, _ = spec.block
-    gone = sorted(spec.use & {"transposeA", "cpasync", "spread", "separators"})
-    words = f"adding tma and alongK to use{_without(gone + without)} with tile block {bm}x{bn}x32 and stages 2"
-    fields = {"use": (spec.use - set(gone)) | {"tma", "alongK", "float4"}, "block": (bm, bn, 32), "stages": 2}
+    gone = sorted(spec.use & {"transposeA", "cpasync", "spread"})
+    new = ["tma", "alongK", *(["separators"] if "prefetch" in spec.use and "separators" not in spec.use else [])]
+    words = f"adding {_listed(new)} to use{_without(gone + without)} with tile block {bm}x{bn}x32 and stages 2"
+    fields = {"use": (spec.use - set(gone)) | {*new, "float4"}, "block": (bm, bn, 32), "stages": 2}
     return Change(words, "use", {**fields, "pad_a": 0, "pad_b": 0, **more})
 
 

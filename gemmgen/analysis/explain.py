@@ -6,10 +6,11 @@ passed in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmgen.analysis.counts import AccessCost, Counts, count
 from gemmgen.analysis.model import Bounds, Run, bounds
@@ -18,7 +19,11 @@ from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
 from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
+from gemmgen.spec.model import Spec
 from gemmgen.target import Gpu
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.advice import Advice
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Explanation:
 
     ``counts`` are exact, of all launches together; ``bound`` are modelled times. ``cuda_lines`` are lines of the CUDA
     text by the number of an access in program order. ``copies`` are the bytes of operands that are copied into aligned
-    rows before the launches; they are in neither counts nor times.
+    rows before the launches; they are in neither counts nor times. ``again`` explains another spec for the same product
+    and GPU, compiled too; None where this one was not compiled.
     """
 
     ir: KernelIR
@@ -65,6 +71,7 @@ class Explanation:
     cuda_lines: Mapping[int, int]
     copies: Mapping[str, int] = field(default_factory=dict)
     launches: int = 1
+    again: Callable[[Spec], Explanation] | None = field(default=None, repr=False, compare=False)
 
     @property
     def flops(self) -> int:
@@ -83,6 +90,13 @@ class Explanation:
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know before believing the kernel is fine."""
         return tuple(_warnings(self))
+
+    @cached_property
+    def advice(self) -> Advice | None:
+        """What would lower the expected time. Kept, since other specs are compiled to find it."""
+        from gemmgen.analysis.advice import advise
+
+        return advise(self)
 
     @property
     def paragraph(self) -> str:

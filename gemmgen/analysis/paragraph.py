@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.analysis.advice import Advice, advise
+from gemmgen.analysis.advice import Advice
 from gemmgen.analysis.bottleneck import MEANS, RESOURCES, Bottleneck, bottleneck
 from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.explain import Explanation
@@ -112,7 +112,7 @@ def _why_shared(counts: Counts, flop_per_load: float | None) -> str:
 
 
 def _advice_text(e: Explanation) -> str:
-    found = advise(e)
+    found = e.advice
     return "No single setting that was tried lowers it at this size." if found is None else _advised(e, found)
 
 
@@ -125,7 +125,8 @@ def _advised(e: Explanation, found: Advice) -> str:
     if found.together:
         words = f"No single setting that was tried lowers it at this size, but several do together: {change.words}"
     then = f"and what binds is then {RESOURCES[after.by]}"
-    return f"{words}{where} would lower the expected time by {saved:.0%} as written, {then}."
+    how = "as compiled" if found.compiled else "as written"
+    return f"{words}{where} would lower the expected time by {saved:.0%} {how}, {then}."
 
 
 def time_text(seconds: float) -> str:

@@ -73,21 +73,22 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "cpasync",
         "latency of shared memory: fragments are fetched a step ahead; copies go past the registers",
-        "other instructions: the copy of A's tile takes one for 4 bytes",
+        "register ports: products in plain order often find their operands in one bank",
     ),
     Rung(
         "registerbanks",
-        "register ports: 8x16 products in snake order, each step closed",
-        "other instructions, still: the copy of A's tile takes one for 4 bytes",
+        "register ports: products in snake order find an operand at hand; and A's tile is copied 16 bytes an access",
+        "shared memory: its banks are busy while the schedulers are not; register ports cost nearly as much, as the "
+        "compiler mixes the steps",
     ),
     Rung(
         "tma",
-        "other instructions: one thread starts the copy of a whole tile",
-        "register ports: the compiler mixes the steps, and loses the order of the products",
+        "register ports: each step is closed, and keeps its order; and one thread starts the copy of a whole tile",
+        "other instructions: closed steps take some more, and all warps meet at a barrier for each tile",
     ),
     Rung(
         "pipelined",
-        "register ports: each step is closed, and keeps its order; three tiles in flight",
+        "barriers: each warp releases a tile by itself, and three are in flight",
         "other instructions: the FMA pipe is nearly full",
     ),
     Rung(

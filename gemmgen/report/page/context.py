@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.analysis.advice import advise, pitches
+from gemmgen.analysis.advice import pitches
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of, costs
 from gemmgen.analysis.paragraph import time_text
 from gemmgen.diagnostics import GemmgenError
@@ -276,7 +276,7 @@ def _later(rungs: Sequence[RungFacts], at: int) -> str:
 
 def _together(e: Explanation, found: Remedy, delta: Sequence[str]) -> str:
     """Where no single setting helps but those of the next rung do together: which, and by how much."""
-    advice = advise(e)
+    advice = e.advice
     if found.saved < 0.01 or len(delta) < 2 or (advice is not None and not advice.together):
         return ""
     return f"Together, the next rung\u2019s {len(delta)} changes do: {', '.join(delta)} save {found.saved:.0%}."
