@@ -33,7 +33,8 @@ Kernel = Literal["main", "then"]
 @dataclass(frozen=True)
 class Limits:
     """What one launch can cover. ``grid_y`` is CUDA's limit on blocks along y. ``span`` bounds the rows and the columns
-    of one launch, so that an index of a row or column, rounded up to whole tiles, stays below 2^31."""
+    of one launch, so that an index of a row or column, rounded up to whole tiles, stays below 2^31; and the blocks of
+    ``cta_swizzle`` rows of tiles, which kernels number."""
 
     grid_y: int = 65535
     span: int = 1 << 30
@@ -272,7 +273,7 @@ def _panels(
     m, n, k = size
     bm, bn, _ = spec.block
     lda, ldb, ldc = (places[name].leading for name in OPERANDS)
-    along_m, along_n = min(limits.grid_y, limits.span // bm), limits.span // bn
+    along_m, along_n = min(limits.grid_y, limits.span // bm), limits.span // max(bn, spec.cta_swizzle)
     alone = spec.split_k == 1 or spec.has("clusterReduce")
     if not alone:  # the kernel that adds up has its blocks along y where the main one may have them along x
         most = limits.grid_y * elements_a_block(variant)

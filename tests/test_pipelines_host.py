@@ -88,6 +88,22 @@ def test_the_text_is_right_bit_by_bit_at_every_number_of_tiles(module: HostModul
         assert np.array_equal(p.c.view.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32)), k
 
 
+SWIZZLED = [name for name in PIPELINES if name.startswith("pipeline_cta_swizzle")]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", SWIZZLED)
+def test_tiles_that_blocks_go_over_in_groups_are_right_bit_by_bit(module: HostModule, name: str, variant: str) -> None:
+    """Five by three of them, in groups of two or three rows: the last group has fewer."""
+    bm, bn, bk = spec_of(name).block
+    rows, columns = {"exact": (0, 0), "guarded": (4, 4), "guarded_unaligned": (5, 3)}[variant]
+    p = of_size(name, variant, 5 * bm - rows, 3 * bn - columns, 2 * bk * spec_of(name).split_k, 1)
+    expected = simulated(name, variant, p)
+    run(module, name, variant, p)
+    p.check()
+    assert np.array_equal(p.c.view.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32))
+
+
 @pytest.mark.parametrize("name", PIPELINES)
 def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None:
     p = of_size(name, "guarded", 12, 8, 20, 1)

@@ -43,6 +43,7 @@ from gemmgen.ir.nodes import (
 
 THREAD = "threadIdx.x"
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+GRID_SIZE = ("gridDim.x", "gridDim.y", "gridDim.z")
 DIMS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
 """Rows and columns of each matrix."""
 WARP = 32
@@ -117,19 +118,25 @@ class _Scope:
     boxes: Mapping[str, TensorMap] = field(default_factory=dict)
     orders: Mapping[str, str] = field(default_factory=dict)
     pointers: Mapping[str, tuple[Array, Expr]] = field(default_factory=dict)
+    renumbered: Mapping[str, str] = field(default_factory=dict)
 
 
 def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]) -> Iterator[Place]:
     """The accesses and multiply-adds of a kernel launched on ``grid`` blocks (x, y, z) with these scalar arguments
-    (M, N, K, lda, ldb, ldc, and beta where a condition reads it)."""
+    (M, N, K, lda, ldb, ldc, and beta where a condition reads it).
+
+    Where blocks are renumbered, an index of the grid is the number of a tile of C: over all blocks that is the same.
+    """
     axes = tuple(Axis(Var(name, 0, count - 1, uniform=True), count) for name, count in zip(GRID, grid, strict=True))
     names: dict[str, Expr] = {axis.index.name: axis.index for axis in axes}
+    names |= {name: Const(count) for name, count in zip(GRID_SIZE, grid, strict=True)}
     thread = names[THREAD] = Var(THREAD, 0, ir.threads - 1)
     names |= {name: substitute(value.meaning, {LANE: thread}) for name, value in LANE_VALUES.items()}
     # A condition on a floating-point scalar only asks whether it is zero.
     names |= {name: Const(v if isinstance(v, int) else int(v != 0)) for name, v in scalars.items()}
     orders = {name: getattr(ir.spec, name).order for name in DIMS}
-    yield from _body(ir.body, _Scope(names, axes=axes, boxes={m.name: m for m in ir.tensor_maps}, orders=orders))
+    boxes = {m.name: m for m in ir.tensor_maps}
+    yield from _body(ir.body, _Scope(names, axes=axes, boxes=boxes, orders=orders, renumbered=dict(ir.renumbered)))
 
 
 def launch_grid(ir: KernelIR, scalars: Mapping[str, float]) -> tuple[int, int, int]:
@@ -145,7 +152,9 @@ def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Place, None, _Scop
     for s in body:
         match s:
             case Let(var, expr):
-                scope = replace(scope, names={**scope.names, var.name: _resolve(expr, scope.names)})
+                same = scope.renumbered.get(var.name)
+                value = _resolve(expr, scope.names) if same is None else scope.names[same]
+                scope = replace(scope, names={**scope.names, var.name: value})
             case LetPointer(pointer):
                 scope = replace(scope, pointers={**scope.pointers, pointer.name: _pointer(pointer, scope)})
             case For():

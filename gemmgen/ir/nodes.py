@@ -304,7 +304,8 @@ class KernelIR:
     blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z. ``cluster`` neighbours along z are a
     thread-block cluster, whose blocks run at the same time and read one another's shared memory. ``arriving``
     are global arrays that the kernel before may still be writing when this one starts: a thread may use them only
-    behind its wait for that kernel's end.
+    behind its wait for that kernel's end. ``renumbered`` are values and the built-in ones that they are in another
+    order of the blocks: over a grid they take every pair of those once. Who adds up over all blocks may read them so.
     """
 
     name: str
@@ -325,6 +326,7 @@ class KernelIR:
     finishes: str = ""
     cluster: Expr = ALONE
     arriving: tuple[str, ...] = ()
+    renumbered: tuple[tuple[str, str], ...] = ()
 
     def syncs(self) -> list[Sync]:
         """The barriers, in program order."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.nodes import ALONE, Array, KernelIR, Param
 from gemmgen.lower.asserts import assertions
+from gemmgen.lower.order import RENUMBERED
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
 from gemmgen.lower.reduce import reduction
@@ -70,6 +71,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         then=reduction(p) if p.split_k > 1 and walk.sums is None else None,
         notes=_notes(p),
         cluster=s.constants["SPLIT_K"].expr if sums else ALONE,
+        renumbered=RENUMBERED if p.group_m > 1 else (),
     )
 
 

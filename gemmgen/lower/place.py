@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
+from gemmgen.lower.order import order_of_blocks
 from gemmgen.lower.scope import BIGGEST, BLOCK_Z, GLOBAL, LDC, LEADING, SIZES, K, M, N, Scope, let
 from gemmgen.tile.program import DIMS, Level, TileProgram
 
@@ -64,7 +65,7 @@ def _has_warps(p: TileProgram) -> bool:
 
 def place(s: Scope) -> tuple[list[Stmt], Place]:
     """Statements that find a thread's place, and the place."""
-    out: list[Stmt] = []
+    out = order_of_blocks(s)
     named = s.constants
     one = Const(1)
     tm = named["TM"].expr if "TM" in named else one

@@ -22,6 +22,7 @@ BETA = Var("beta", 0, None, uniform=True, dtype="f32")
 BLOCK_X = Var("blockIdx.x", 0, BIGGEST, uniform=True)
 BLOCK_Y = Var("blockIdx.y", 0, 65534, uniform=True)
 BLOCK_Z = Var("blockIdx.z", 0, 65534, uniform=True)
+GRID_Y = Var("gridDim.y", 1, 65535, uniform=True)
 
 SIZES: dict[str, Var] = {"m": M, "n": N, "k": K}
 LEADING: dict[str, Var] = {"A": LDA, "B": LDB, "C": LDC}
@@ -36,7 +37,8 @@ GLOBAL: dict[str, Array] = {
 class Scope:
     """State of one lowering. ``constants`` grow as they are asked for; names of values are given once.
 
-    ``depth`` is how far along K a block sums, from ``first_k`` on: all of it, unless blocks share it.
+    ``depth`` is how far along K a block sums, from ``first_k`` on: all of it, unless blocks share it. ``tile_row`` and
+    ``tile_col`` are which tile of C a block computes: its place in the grid, unless blocks go another way over C.
     """
 
     p: TileProgram
@@ -46,6 +48,8 @@ class Scope:
     syncs: int = 0
     first_k: Expr = field(default_factory=lambda: Const(0))
     depth: Expr = K
+    tile_row: Expr = BLOCK_Y
+    tile_col: Expr = BLOCK_X
 
     def __post_init__(self) -> None:
         self.threads = self.p.threads
@@ -68,7 +72,7 @@ class Scope:
 
     def origin(self, dim: Dim) -> Expr:
         """The first row or column of C that this block computes."""
-        return (BLOCK_Y if dim == "m" else BLOCK_X) * self.extent(dim)
+        return (self.tile_row if dim == "m" else self.tile_col) * self.extent(dim)
 
     def left(self, dim: Dim) -> Expr:
         """Rows or columns from the block's first to the matrix's last: at least 1."""

@@ -99,7 +99,7 @@ def brief(spec: Spec) -> str:
     ways = [toggle for toggle in WAYS if spec.has(toggle)]
     numbers = [
         f"{name} {getattr(spec, name)}"
-        for name, default in (("stages", 1), ("unroll", 0), ("split_k", 1), ("min_blocks", 0))
+        for name, default in (("stages", 1), ("unroll", 0), ("split_k", 1), ("min_blocks", 0), ("cta_swizzle", 0))
         if getattr(spec, name) != default
     ]
     return " ".join([*tiles, *ways, *numbers])

@@ -28,6 +28,7 @@ from gemmgen.ir.nodes import (
     shape_of,
     walk,
 )  # fmt: skip
+from gemmgen.sim.lanes import grid_values
 
 Known = Mapping[str, int | float]
 
@@ -89,7 +90,7 @@ def estimate_seconds(ir: KernelIR, grid: tuple[int, int, int], scalars: Mapping[
     total = grid[0] * grid[1] * grid[2]
     if total == 0:
         return 0.0
-    work = _all(ir.body, dict(scalars))
+    work = _all(ir.body, {**scalars, **grid_values(grid)})
     batches = -(-total // blocks_at_once(ir, total))
     lanes = total * ir.threads
     return batches * (BATCH_S + work.steps * STEP_S) + lanes * (work.words * WORD_S + work.products * PRODUCT_S)

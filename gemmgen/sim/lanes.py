@@ -79,6 +79,11 @@ def as_truth(array: Bools, lasting: bool = False) -> Truth:
     return mask if mask.count else False
 
 
+def grid_values(grid: tuple[int, int, int]) -> dict[str, int]:
+    """What a kernel knows of the grid that it is launched on, by name."""
+    return dict(zip(("gridDim.x", "gridDim.y", "gridDim.z"), grid, strict=True))
+
+
 class Batch:
     """Consecutive blocks of a grid, run together.
 

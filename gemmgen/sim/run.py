@@ -13,7 +13,7 @@ from gemmgen.ir.nodes import KernelIR
 from gemmgen.sim import count
 from gemmgen.sim.cost import blocks_at_once
 from gemmgen.sim.faults import Fault
-from gemmgen.sim.lanes import Batch
+from gemmgen.sim.lanes import Batch, grid_values
 from gemmgen.sim.machine import Machine
 from gemmgen.sim.memory import GlobalArray
 from gemmgen.sim.translate import Translator
@@ -56,7 +56,8 @@ def run_kernel(
     not end the run: a read outside gives 0, a write outside is dropped. Raises ValueError for a kernel that is not
     well formed (an unknown variable, registers indexed by thread).
     """
-    machine = Machine(ir, _as_parameters(ir, scalars), dict(arrays), options.max_faults)
+    known = {**_as_parameters(ir, scalars), **grid_values(grid)}
+    machine = Machine(ir, known, dict(arrays), options.max_faults)
     program = Translator(machine).program()
     total = grid[0] * grid[1] * grid[2]
     cluster = value_of(ir.cluster) or 1

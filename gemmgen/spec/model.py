@@ -139,6 +139,13 @@ class Spec:
         form="number",
         most=32,
     )
+    cta_swizzle: int = setting(
+        0,
+        "rows of tiles of C that blocks go down before the next column of tiles, for L2; 0: along each row",
+        line="cta_swizzle",
+        form="number",
+        most=256,
+    )
     tune: tuple[tuple[str, tuple[Any, ...]], ...] = setting(
         (), "values of a setting (on and off for a toggle) from which `gemmgen tune` chooses", line="tune", form="tune"
     )

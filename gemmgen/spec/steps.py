@@ -25,6 +25,8 @@ def step_problems(s: Subject) -> Iterator[Problem]:
 
 def idle(spec: Spec) -> Iterator[str]:
     """Settings that are given and have no effect."""
+    if spec.cta_swizzle == 1:
+        yield "cta_swizzle 1 has no effect: blocks go along each row of tiles without it"
     for name in STAGING:
         if not spec.has("smem") and getattr(spec, name) != _DEFAULTS[name]:
             yield f"{name} {getattr(spec, name)} has no effect without 'use smem'"

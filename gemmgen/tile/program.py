@@ -156,6 +156,8 @@ class TileProgram:
     leave them to one another; 0 where a second kernel adds up."""
     dependent: bool = False
     """Whether that second kernel is launched while this one runs, and waits for its end on the GPU."""
+    group_m: int = 1
+    """Rows of tiles of C that consecutive blocks go down before the next column of tiles."""
 
     @property
     def threads(self) -> int:

@@ -185,6 +185,11 @@ def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, dependent=True)
 
 
+def cta_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
+    """Blocks that run at one time compute tiles of few rows and few columns, not of one long row."""
+    return replace(p, group_m=spec.cta_swizzle)
+
+
 def unroll(p: TileProgram, spec: Spec) -> TileProgram:
     """Some steps along k make the text of the loop, not all of a tile."""
     return replace(p, product=replace(p.product, unroll=spec.unroll))
@@ -246,6 +251,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("split_k", split_k),
     ("clusterReduce", cluster_reduce),
     ("dependentLaunch", dependent_launch),
+    ("cta_swizzle", cta_swizzle),
     (None, guards),
 )
 

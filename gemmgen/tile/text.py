@@ -36,6 +36,8 @@ def print_tile(p: TileProgram) -> str:
     if p.split_k > 1:
         among = ", in a cluster" if p.cluster_sums else ""
         lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
+    if p.group_m > 1:
+        lines.append(f"  blocks go down {p.group_m} rows of tiles of C before the next column of tiles")
     lines += [f"  {line}" for b in p.buffers for line in _buffer(b)]
     for s in sequence(p):
         lines += [f"  {line}" for line in _stmt(p, s)]

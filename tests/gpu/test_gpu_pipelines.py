@@ -26,6 +26,8 @@ TEXTS = {
     "early_tma": f"kernel early_engine\n{ENGINE}, dependentLaunch\nstages 3\nsplit_k 3\n",
     "cluster": f"kernel cluster_sum\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}, clusterReduce\nsplit_k 8\n",
     "cluster_tma": f"kernel cluster_engine\n{ENGINE}, prefetch, clusterReduce\nstages 3\nsplit_k 3\n",
+    "grouped": f"kernel grouped\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nsplit_k 2\ncta_swizzle 3\n",
+    "grouped_tma": f"kernel grouped_engine\n{ENGINE}, release, clusterReduce\nstages 3\nsplit_k 2\ncta_swizzle 2\n",
 }
 SIZES = [
     (128, 128, 32), (256, 384, 96), (512, 256, 4096), (132, 260, 36), (1, 4, 4), (127, 129, 131), (1000, 1000, 1000),
