@@ -77,7 +77,7 @@ def tune(
 
     Candidates come from the spec's tune lines, from --set, or from what is known to be fast for the shape. What breaks
     a rule or is hopeless by the model is left out; the rest is compiled, checked against float64 and timed in a process
-    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it. Examples:
+    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it for shapes that no winner ships for. Examples:
 
       gemmgen tune --size 1000x1000x1000 --export fast.gemm
 
@@ -228,13 +228,14 @@ def draw(trials: Sequence[tuple[Spec, float]], target: str, title: str, json: bo
 
 
 def show_records(sizes: Sizes | None, path: Path | None, *, export: Path | None, plot: str | None, json: bool) -> int:
-    """What the file of records holds, of some shapes or of all; 1 where it holds nothing of that."""
+    """What the file of records holds, of some shapes or of all; 1 where it holds nothing of that, or is not there."""
+    from gemmgen.diagnostics import TuneError
     from gemmgen.report.tuning import records_table
     from gemmgen.tune.records import Records, default_path
 
     path = path or default_path()
     if not path.is_file():
-        raise exits.UsageError(f"no records at {path}; `gemmgen tune --size ...` makes some")
+        raise TuneError(f"no records at {path}; `gemmgen tune --size ...` makes some")
     with Records(path) as book:
         wanted = [None] if sizes is None else [(size.m, size.n, size.k) for size in sizes]
         found = [record for shape in wanted for record in book.find(shape=shape)]

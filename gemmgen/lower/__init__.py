@@ -77,6 +77,21 @@ def lower_program(p: TileProgram) -> KernelIR:
 
 def _notes(p: TileProgram) -> tuple[str, ...]:
     """How the kernel is launched, where that is not as its parameters say."""
+    return (*_maps_note(p), *_split_note(p))
+
+
+def _maps_note(p: TileProgram) -> tuple[str, ...]:
+    boxes = []
+    for c in p.copies if p.how == "tma" else ():
+        tile = p.buffer(c.operand)
+        span = 4 * tile.layout.extents[1] if tile is not None and tile.layout.swizzle else 0
+        permuted = f", rows swizzled over {span} bytes" if span else ""
+        box = f"{p.extent(p.contiguous(c.operand))} x {p.extent(p.strided(c.operand))}"
+        boxes.append(f"map{c.operand}, a tensor map of {c.operand} (cuTensorMapEncodeTiled) with boxes of {box}{permuted}")
+    return (f"Launched with {' and '.join(boxes)}, the contiguous dimension first.",) if boxes else ()
+
+
+def _split_note(p: TileProgram) -> tuple[str, ...]:
     if p.split_k == 1:
         return ()
     if p.cluster_sums:

@@ -141,7 +141,7 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     splits = s.constant("SPLIT_K", s.p.split_k, str(s.p.split_k), why)
     step = s.constants["BK"].expr if "BK" in s.constants else Const(1)
     whole = (K + (step * splits - 1)) // (step * splits) * step
-    size = let(out, "sliceK", whole, "how much of K each of them sums, at most")
+    size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")
     first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
     depth = Var("depth", 0, BIGGEST, uniform=True)
     out.append(Let(depth, smaller(size, K - first), "and how long it is, where anything is left"))

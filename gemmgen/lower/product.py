@@ -242,11 +242,11 @@ class Fragments:
         var = Var("column", 0, count - 1, uniform=True)
         at = select((m % 2).eq(0), n, self.cols - 1 - n)
         if value_of(self.run) == 1 or count % 4:
-            out.append(Let(var, at))
+            out.append(Let(var, at, "the snake: a row begins with the column that the one before ended with"))
             return var
         place, turned = Var("snakeAt", 0, count - 1, uniform=True), Var("turned", 0, 1, uniform=True)
         out.append(Let(place, at))
-        why = "in pairs: at a row's ends A and its sum are in different banks"
+        why = "neighbours change places so that a row ends where A and the sum are in different register banks"
         out.append(Let(turned, (place // (self.cols // 2) + k) % 2, why))
         out.append(Let(var, place ^ turned))
         return var

@@ -179,7 +179,10 @@ def _lost_text(e: Explanation) -> str:
 def loop_text(loop: MainLoop | None) -> str:
     """The main loop as compiled."""
     if loop is None:
-        return "main loop as compiled: not known (it is read where NVRTC and nvdisasm are installed)"
+        return (
+            "main loop as compiled: not known; `pip install 'gemmgen[sass]'` has it read (with NVRTC), and what register\n"
+            "ports and other instructions cost is then part of what binds"
+        )
     moved = ", ".join(f"{n} {name}.{bits}" for (name, bits), n in sorted(loop.accesses.items())) or "none"
     spills = f"{loop.spills} instructions of spills in the kernel" if loop.spills else "no spills"
     return "\n".join(

@@ -93,7 +93,7 @@ def required() -> Device:
     """The current GPU. Raises LaunchError where there is none."""
     device = current()
     if device is None:
-        raise LaunchError(f"no GPU can be used here: {why_none()}; --device sim runs the simulator instead")
+        raise LaunchError(f"no GPU can be used here: {why_none()}; the simulator needs none (`gemmgen run --device sim`, `gemmgen ladder`; device='sim' in Python)")
     return device
 
 

@@ -40,8 +40,10 @@ def _ranges(s: Subject) -> Iterator[Problem]:
         value = getattr(s.spec, row.fields[0])
         if row.form != "number" or row.choices or not s.good(row.fields[0]):
             continue
-        if value < 0:
+        if value < 0 and not row.default:
             yield Problem(f"{row.name} must not be negative, and is {value}", "0 is the smallest", s.span(row.name))
+        elif value < row.default == 1:
+            yield Problem(f"{row.name} must be at least 1, and is {value}", "1 is as if it were not there", s.span(row.name))
         elif row.most is not None and value > row.most:
             yield Problem(f"{row.name} {value} is over the limit of {row.most}", "", s.span(row.name))
 
