@@ -6,7 +6,7 @@ passed in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
 from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
+from gemmgen.isa.memory import LINE
 from gemmgen.target import Gpu
 
 
@@ -154,7 +155,7 @@ def explained(
 ) -> Explanation:
     """The explanation of a product that ``steps`` launch, in order. Without ``compiled`` the occupancy takes for the
     registers of a thread those that the program names, which is the least there can be."""
-    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) for s in steps), Counts((), 0))
+    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in _alike(steps)), Counts((), 0))
     blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
     registers = named_registers(ir.body) if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
@@ -168,6 +169,16 @@ def explained(
         copies or {},
         launches,
     )  # fmt: skip
+
+
+def _alike(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
+    """Steps that differ in what they count, and how many there are of each: a large product has very many launches,
+    and all but those at its edges are equal."""
+    found: dict[tuple[Hashable, ...], list[Step]] = {}
+    for s in steps:
+        places = tuple((name, base % LINE) for name, base in s.bases.items())
+        found.setdefault((s.ir is None, s.grid, tuple(s.scalars.items()), places), []).append(s)
+    return ((same[0], len(same)) for same in found.values())
 
 
 def named_registers(body: tuple[Stmt, ...]) -> int:

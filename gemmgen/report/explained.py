@@ -113,6 +113,7 @@ def resources_text(e: Explanation) -> str:
     lines = [f"{e.counts.fma:,} multiply-adds of single threads ({e.flops:,} flop are asked for)"]
     if written.requests:
         lines.append(_per_load("as written", e.counts.fma, written.requests, written.wavefronts))
+    if compiled.requests:  # none of an empty sum whose cluster fetches zeros from one another
         how = "as compiled" if compiled.seen else "as the compiler may join them (its code was not seen to)"
         lines.append(_per_load(how, e.counts.fma, compiled.requests, compiled.wavefronts))
     fits = e.occupancy
