@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.placement import ITEM
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Compiled, Explanation
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from gemmgen.launch import LaunchPlan
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
+
+ADDRESSES = 1 << 57
+"""Bytes that processors address at most (five levels of page tables; GPUs fewer)."""
 
 
 def explain(
@@ -30,7 +34,6 @@ def explain(
     from gemmgen.api import lower, of_type
     from gemmgen.cuda.emit import emit_with_lines
     from gemmgen.launch import as_float32
-    from gemmgen.placement import ITEM
     from gemmgen.target import gpu as gpu_named
     from gemmgen.tile.variant import EXACT
 
@@ -71,6 +74,9 @@ def _size(*size: Any) -> tuple[int, int, int]:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ArgumentError(f"{name} is {value!r}; a size is a whole number, 0 or more")
     m, n, k = size
+    for name, rows, columns in (("A", m, k), ("B", k, n), ("C", m, n)):
+        if rows * columns * ITEM > ADDRESSES:
+            raise ArgumentError(f"{name} would be {rows}x{columns}, more than the 2^57 bytes that have addresses")
     return m, n, k
 
 

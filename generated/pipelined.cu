@@ -13,6 +13,8 @@
 //
 // Rung 11. Three stages, and each warp releases a stage by itself, so that no warp waits for the others.
 // Eight steps are as much text as the instruction cache holds, and two blocks cover each other's waits.
+// Tensor maps (cuTensorMapEncodeTiled): mapA of A has boxes of 32 x 128 elements, mapB of B has boxes of 128
+// x 32 elements.
 // Made by: gemmgen compile specs/pipelined.gemm
 
 constexpr int BM = 128;                              // rows of C that a block computes
@@ -188,7 +190,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
         }
     }
     int stage = 0;
-    int parity = 0;  // of how often the stages were gone round
+    int parity = 0;  // flips when all stages were gone round: which phase is waited for
     for (int t = 0; t < tiles; ++t) {
         mbarrier_wait(&tileReady[stage], parity);
         int atA = stage * (4 * BK * BM) + row * (4 * BK);  // where in As this thread reads, in bytes
@@ -197,7 +199,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
         for (int kk = 0; kk < BK; kk += UNROLL, atA += 4 * UNROLL, atB += 4 * BN * UNROLL) {
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
-                // a block of its own, so that the compiler keeps the loads ahead of their use
+                // a loop in form only: in a block of its own the compiler keeps loads ahead of their use
                 #pragma unroll 1
                 do {
                     #pragma unroll
@@ -212,7 +214,8 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                         #pragma unroll
                         for (int n = 0; n < N_ITER * TN; ++n) {
                             const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                            // in pairs: at a row's ends A and its sum are in different banks
+                            // neighbours change places so that a row ends where A and the sum are in
+                            // different register banks
                             const int turned = (snakeAt / (TN * (N_ITER / 2)) + step + 3) % 2;
                             const int column = snakeAt ^ turned;
                             threadResults[p][column] =
@@ -251,7 +254,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
         #pragma unroll
         for (int n = 0; n < N_ITER * TN; ++n) {
             const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-            // in pairs: at a row's ends A and its sum are in different banks
+            // neighbours change places so that a row ends where A and the sum are in different register banks
             const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
             const int column = snakeAt ^ turned;
             threadResults[p][column] = fmaf(regM[p][3], lastN[column], threadResults[p][column]);

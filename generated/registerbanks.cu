@@ -134,6 +134,7 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
                     for (int m = 0; m < TM; ++m) {
                         #pragma unroll
                         for (int n = 0; n < N_ITER * TN; ++n) {
+                            // the snake: a row begins with the column that the one before ended with
                             const int column = m % 2 == 0 ? n : N_ITER * TN - 1 - n;
                             threadResults[p * TM + m][column] +=
                                 regM[(step + 1) % 2][p * TM + m] * regN[(step + 1) % 2][column];
@@ -164,6 +165,7 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
         for (int m = 0; m < TM; ++m) {
             #pragma unroll
             for (int n = 0; n < N_ITER * TN; ++n) {
+                // the snake: a row begins with the column that the one before ended with
                 const int column = m % 2 == 0 ? n : N_ITER * TN - 1 - n;
                 threadResults[p * TM + m][column] += regM[1][p * TM + m] * regN[1][column];
             }

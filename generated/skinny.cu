@@ -45,7 +45,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     // 1. Placement: what this thread computes
     const int threadCol = threadIdx.x;  // consecutive threads walk along a row of C
     const int col = threadCol * TN;     // first column of this thread in the block's tile
-    // how much of K each of them sums, at most
+    // how much of K each of the SPLIT_K blocks sums, at most
     const int sliceK = (K + BK * SPLIT_K - 1) / (BK * SPLIT_K) * BK;
     const int firstK = (size_t)blockIdx.z * sliceK;            // where this block's part of K begins
     const int depth = min(sliceK, K - firstK);                 // and how long it is, where anything is left

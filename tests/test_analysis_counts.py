@@ -17,9 +17,10 @@ from gemmgen.ir.nodes import KernelIR
 from gemmgen.isa.memory import shared_wavefronts
 from gemmgen.lower import lower
 from gemmgen.sim.run import GlobalArray, run_kernel
+from gemmgen.spec.ladder import ladder_path
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
-from gemmgen.tile.variant import EXACT, GUARDED, VARIANTS
+from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
 LADDER = sorted((Path(__file__).parent.parent / "specs").glob("*.gemm"))
 Size = tuple[int, int, int]
@@ -217,3 +218,18 @@ def test_g19_reading_the_fragment(toggles: str, wavefronts: int) -> None:
     )
     assert load_a.width == 1
     assert load_a.cost.wavefronts == wavefronts * load_a.cost.requests
+
+
+@pytest.mark.parametrize("name", ["naive", "coalesced"])
+@pytest.mark.parametrize("variant", [EXACT, GUARDED_UNALIGNED], ids=lambda v: v.label)
+def test_counts_beyond_64_bits_are_exact(name: str, variant: Variant) -> None:
+    """Not of any matrices that there are, but wrapped round they were negative, or plausible and wrong."""
+    m, n, k = (2097120, 1 << 30, (1 << 31) - 4096) if variant == EXACT else (2097113, (1 << 30) - 3, (1 << 31) - 4093)
+    given = {"M": m, "N": n, "K": k, "lda": k, "ldb": n, "ldc": n, "beta": 0.0}
+    counts = count(lower(load(ladder_path(name)), variant), given)
+    loads = {a.operand: a.cost for a in counts.accesses if a.op == "load" and a.operand in "AB" and a.cost.requests}
+    assert counts.fma == m * n * k > 1 << 63
+    assert {x: c.elements for x, c in loads.items()} == {"A": m * n * k, "B": m * n * k}
+    for c in loads.values():
+        assert c.requests <= c.sectors <= 32 * c.requests and c.lines <= c.sectors
+        assert c.bytes_used <= 32 * c.sectors and 4 * c.elements <= 32 * c.bytes_used

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from gemmgen.analysis.advice import TRIES, Advice, advise
-from gemmgen.analysis.counts import count
+from gemmgen.analysis.counts import Counts, count
 from gemmgen.analysis.explain import Compiled, Explanation, explained, named_registers, register_limit
 from gemmgen.analysis.traffic import compulsory_bytes, flops
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.explaining import explain
+from gemmgen.launch import plan_aligned
 from gemmgen.lower import lower
+from gemmgen.report.explained import explanation_text
 from gemmgen.simulation import simulate
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
@@ -306,3 +308,43 @@ def test_g22_explainer_warns_of_spills() -> None:
 
 def test_no_warning_where_nothing_spills() -> None:
     assert [rung(name).warnings for name in RUNGS] == [()] * len(RUNGS)
+
+
+# --- Sizes at the limits ----------------------------------------------------------------------------------------------
+
+ROW = parse("kernel rows\ntile block 1x4x4\ntile thread 1x4\nuse smem, float4\nsplit_k 2\n")
+
+
+@pytest.mark.parametrize("rows", [65532 * 3 + 1, 65532 * 4])
+def test_equal_launches_are_counted_once_and_taken_as_often_as_they_are(rows: int) -> None:
+    found = explain(ROW, rows, 5, 7, beta=1.0, compiled=False)
+    plan = plan_aligned(ROW, (rows, 5, 7), ((7, 1), (5, 1), (5, 1)), (0, 0, 0), 1.0, 1.0)
+    assert found.launches == len(plan.steps) == 8
+    main, total = lower(ROW, plan.steps[0].variant), Counts((), 0)
+    for s in plan.steps:
+        bases = {x: 4 * getattr(s.arguments, x) for x in "ABC"}
+        total += count(s.ir(main), s.scalars, s.grid, bases)
+    assert found.counts == total
+    assert found.counts.fma >= rows * 5 * 7
+
+
+def test_very_many_launches_take_no_longer_than_one() -> None:
+    start = time.process_time()
+    found = explain(ROW, (1 << 31) - 1, 1, 1, compiled=False)
+    assert found.launches == 2 * 32771 and time.process_time() - start < 5
+    stored = [a.cost.elements for a in found.counts.accesses if (a.operand, a.op, a.space) == ("C", "store", "global")]
+    assert sum(stored) == 3 * ((1 << 31) - 1)  # two parts of each sum, and the sum
+
+
+def test_an_empty_sum_of_a_cluster_is_told() -> None:
+    text = "kernel shares\ntile block 16x24x4\ntile thread 2x4\nuse smem, float4, clusterReduce\nsplit_k 7\n"
+    found = explanation_text(explain(parse(text), 5, 5, 0, compiled=False))
+    assert [line.split(":")[0] for line in found.splitlines() if "FMAs a load" in line] == ["shared loads as written"]
+
+
+@pytest.mark.parametrize(("size", "name"), [((1 << 30, 1 << 20, 1 << 26), "A"), ((1, 1 << 30, 1 << 26), "B")])
+def test_matrices_beyond_all_addresses_are_refused(size: tuple[int, int, int], name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"{name} would be .*, more than the 2\\^57 bytes"):
+        explain(ROW, *size)
+    m, n, _ = size
+    assert explain(ROW, m, n, 1, compiled=False).counts.fma >= m * n

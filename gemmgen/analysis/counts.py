@@ -28,6 +28,8 @@ ALL_DIFFERENT = 1 << 62
 """Unit in which no two values are alike unless they are equal."""
 ROWS_AT_ONCE = 1 << 15
 """Warps whose addresses are held in memory at the same time."""
+MOST_OF_A_BLOCK = 1 << 28
+"""No figure of one turn of one block is larger: 1024 threads that each ask for a box of 256x256 elements."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,12 @@ class Counts:
         """All accesses of one kind together: space "global" or "shared", op "load" or "store"."""
         return sum((a.cost for a in self.accesses if (a.space, a.op) == (space, op)), Cost())
 
+    def __mul__(self, times: int) -> Counts:
+        """The counts of so many equal launches."""
+        if times == 1:
+            return self
+        return Counts(tuple(replace(a, cost=a.cost * times) for a in self.accesses), self.fma * times)
+
     def __add__(self, other: Counts) -> Counts:
         """The counts of two launches, those of the same access together."""
         merged = _by_occurrence(self.accesses)
@@ -128,7 +136,7 @@ def count(
             case BoxLoad():
                 accesses.append(_cost_of_boxes(site, lanes))
             case Access():
-                accesses.append(_cost_of(site, lanes, (bases or {}).get(site.array.name, 0)))
+                accesses.append(_cost_of(site, lanes, (bases or {}).get(site.array.name, 0) % memory.LINE))
             case _:
                 assert_never(site)
     return Counts(tuple(accesses), fma)
@@ -219,9 +227,11 @@ def _pieces(classes: Sequence[Classes], lanes: Lanes) -> Iterator[tuple[dict[str
             smaller = Classes(c.index, c.values[part], c.weights[part])
             yield from _pieces([*classes[:longest], smaller, *classes[longest + 1 :]], lanes)
         return
-    weights = np.ones((), dtype=np.int64)
+    # Sums that 64 bits may not hold are those of Python's own numbers.
+    fits = MOST_OF_A_BLOCK * _product(sum(c.weights) for c in classes) < 1 << 63
+    weights: Ints = np.ones((), dtype=np.int64 if fits else object)
     for c in classes:
-        weights = weights[..., None] * np.asarray(c.weights, dtype=np.int64)
+        weights = weights[..., None] * np.asarray(c.weights, dtype=weights.dtype)
     yield index_values([(c.index, c.values) for c in classes], lanes[0]), weights
 
 

@@ -6,7 +6,11 @@ passed in.
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Callable, Mapping
+=======
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+>>>>>>> 2b02afe63a85e13081c74fe279695dfb2e1217ab
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -19,7 +23,11 @@ from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
 from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
+<<<<<<< HEAD
 from gemmgen.spec.model import Spec
+=======
+from gemmgen.isa.memory import LINE
+>>>>>>> 2b02afe63a85e13081c74fe279695dfb2e1217ab
 from gemmgen.target import Gpu
 
 if TYPE_CHECKING:
@@ -168,7 +176,7 @@ def explained(
 ) -> Explanation:
     """The explanation of a product that ``steps`` launch, in order. Without ``compiled`` the occupancy takes for the
     registers of a thread those that the program names, which is the least there can be."""
-    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) for s in steps), Counts((), 0))
+    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in _alike(steps)), Counts((), 0))
     blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
     registers = named_registers(ir.body) if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
@@ -182,6 +190,16 @@ def explained(
         copies or {},
         launches,
     )  # fmt: skip
+
+
+def _alike(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
+    """Steps that differ in what they count, and how many there are of each: a large product has very many launches,
+    and all but those at its edges are equal."""
+    found: dict[tuple[Hashable, ...], list[Step]] = {}
+    for s in steps:
+        places = tuple((name, base % LINE) for name, base in s.bases.items())
+        found.setdefault((s.ir is None, s.grid, tuple(s.scalars.items()), places), []).append(s)
+    return ((same[0], len(same)) for same in found.values())
 
 
 def named_registers(body: tuple[Stmt, ...]) -> int:

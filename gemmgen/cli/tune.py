@@ -77,7 +77,8 @@ def tune(
 
     Candidates come from the spec's tune lines, from --set, or from what is known to be fast for the shape. What breaks
     a rule or is hopeless by the model is left out; the rest is compiled, checked against float64 and timed in a process
-    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it for shapes that no winner ships for. Examples:
+    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it for shapes that
+    no winner ships for. Examples:
 
       gemmgen tune --size 1000x1000x1000 --export fast.gemm
 

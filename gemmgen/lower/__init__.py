@@ -87,8 +87,8 @@ def _maps_note(p: TileProgram) -> tuple[str, ...]:
         span = 4 * tile.layout.extents[1] if tile is not None and tile.layout.swizzle else 0
         permuted = f", rows swizzled over {span} bytes" if span else ""
         box = f"{p.extent(p.contiguous(c.operand))} x {p.extent(p.strided(c.operand))}"
-        boxes.append(f"map{c.operand}, a tensor map of {c.operand} (cuTensorMapEncodeTiled) with boxes of {box}{permuted}")
-    return (f"Launched with {' and '.join(boxes)}, the contiguous dimension first.",) if boxes else ()
+        boxes.append(f"map{c.operand} of {c.operand} has boxes of {box} elements{permuted}")
+    return (f"Tensor maps (cuTensorMapEncodeTiled): {', '.join(boxes)}.",) if boxes else ()
 
 
 def _split_note(p: TileProgram) -> tuple[str, ...]:

@@ -165,7 +165,8 @@ class Walk:
             # Divisions by a number of stages that is no power of two are long, and every warp would wait for them.
             out = [replace(x, counted=True) if isinstance(x, Let) else x for x in out]
             self.parity = Var("parity", 0, 1, uniform=True)
-            out.append(Let(self.parity, var // self.stages % 2, "flips when all stages were gone round: which phase is waited for", True))
+            why = "flips when all stages were gone round: which phase is waited for"
+            out.append(Let(self.parity, var // self.stages % 2, why, True))
         if self.direct:
             k0 = self.starts(0, out)
             out += [LetPointer(self.tile(x, k0)) for x in self.direct]

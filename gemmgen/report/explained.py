@@ -113,6 +113,7 @@ def resources_text(e: Explanation) -> str:
     lines = [f"{e.counts.fma:,} multiply-adds of single threads ({e.flops:,} flop are asked for)"]
     if written.requests:
         lines.append(_per_load("as written", e.counts.fma, written.requests, written.wavefronts))
+    if compiled.requests:  # none of an empty sum whose cluster fetches zeros from one another
         how = "as compiled" if compiled.seen else "as the compiler may join them (its code was not seen to)"
         lines.append(_per_load(how, e.counts.fma, compiled.requests, compiled.wavefronts))
     fits = e.occupancy
@@ -180,8 +181,8 @@ def loop_text(loop: MainLoop | None) -> str:
     """The main loop as compiled."""
     if loop is None:
         return (
-            "main loop as compiled: not known; `pip install 'gemmgen[sass]'` has it read (with NVRTC), and what register\n"
-            "ports and other instructions cost is then part of what binds"
+            "main loop as compiled: not known; `pip install 'gemmgen[sass]'` has it read (with NVRTC), and what\n"
+            "register ports and other instructions cost is then part of what binds"
         )
     moved = ", ".join(f"{n} {name}.{bits}" for (name, bits), n in sorted(loop.accesses.items())) or "none"
     spills = f"{loop.spills} instructions of spills in the kernel" if loop.spills else "no spills"

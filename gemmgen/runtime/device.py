@@ -93,7 +93,8 @@ def required() -> Device:
     """The current GPU. Raises LaunchError where there is none."""
     device = current()
     if device is None:
-        raise LaunchError(f"no GPU can be used here: {why_none()}; the simulator needs none (`gemmgen run --device sim`, `gemmgen ladder`; device='sim' in Python)")
+        simulator = "`gemmgen run --device sim`, `gemmgen ladder`; device='sim' in Python"
+        raise LaunchError(f"no GPU can be used here: {why_none()}; the simulator needs none ({simulator})")
     return device
 
 

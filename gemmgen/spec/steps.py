@@ -43,7 +43,8 @@ def _ranges(s: Subject) -> Iterator[Problem]:
         if value < 0 and not row.default:
             yield Problem(f"{row.name} must not be negative, and is {value}", "0 is the smallest", s.span(row.name))
         elif value < row.default == 1:
-            yield Problem(f"{row.name} must be at least 1, and is {value}", "1 is as if it were not there", s.span(row.name))
+            message = f"{row.name} must be at least 1, and is {value}"
+            yield Problem(message, "1 is as if it were not there", s.span(row.name))
         elif row.most is not None and value > row.most:
             yield Problem(f"{row.name} {value} is over the limit of {row.most}", "", s.span(row.name))
 
