@@ -6,11 +6,7 @@ passed in.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Callable, Mapping
-=======
-from collections.abc import Hashable, Iterable, Iterator, Mapping
->>>>>>> 2b02afe63a85e13081c74fe279695dfb2e1217ab
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -23,11 +19,8 @@ from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
 from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
-<<<<<<< HEAD
-from gemmgen.spec.model import Spec
-=======
 from gemmgen.isa.memory import LINE
->>>>>>> 2b02afe63a85e13081c74fe279695dfb2e1217ab
+from gemmgen.spec.model import Spec
 from gemmgen.target import Gpu
 
 if TYPE_CHECKING:

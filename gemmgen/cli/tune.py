@@ -229,14 +229,13 @@ def draw(trials: Sequence[tuple[Spec, float]], target: str, title: str, json: bo
 
 
 def show_records(sizes: Sizes | None, path: Path | None, *, export: Path | None, plot: str | None, json: bool) -> int:
-    """What the file of records holds, of some shapes or of all; 1 where it holds nothing of that, or is not there."""
-    from gemmgen.diagnostics import TuneError
+    """What the file of records holds, of some shapes or of all; 1 where it holds nothing of that."""
     from gemmgen.report.tuning import records_table
     from gemmgen.tune.records import Records, default_path
 
     path = path or default_path()
     if not path.is_file():
-        raise TuneError(f"no records at {path}; `gemmgen tune --size ...` makes some")
+        raise exits.UsageError(f"no records at {path}; `gemmgen tune --size ...` makes some")
     with Records(path) as book:
         wanted = [None] if sizes is None else [(size.m, size.n, size.k) for size in sizes]
         found = [record for shape in wanted for record in book.find(shape=shape)]

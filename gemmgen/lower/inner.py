@@ -73,7 +73,8 @@ def _behind(w: Walk, fragments: list[Fragment], k: Expr, j: Expr) -> list[Stmt]:
     body += because("the products of the step before, whose fragments are here by now", products)
     if not w.s.p.product.pinned:
         return body
-    return [Pinned(j, tuple(body), "a loop in form only: in a block of its own the compiler keeps loads ahead of their use")]
+    why = "a loop in form only: in a block of its own the compiler keeps loads ahead of their use"
+    return [Pinned(j, tuple(body), why)]
 
 
 def _slice(w: Walk, b: Bring, k: Expr) -> list[Stmt]:
