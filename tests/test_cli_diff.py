@@ -45,6 +45,12 @@ def told_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 # --- diff -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_time_that_reads_the_same_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = told(capsys, "diff", "regblock2d", "vectorized", "--size", "4096", "--gpu", "h200").splitlines()[0]
+    before_and_after = re.search(r"the expected time (?:falls|rises) from (.*?) to (.*?) \(", sentence)
+    assert "stays at" in sentence or (before_and_after and before_and_after[1] != before_and_after[2])
+
+
 def test_diff_says_what_changed_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     out = told(capsys, "diff", "regblock2d", "vectorized", "--size", "1024", "--gpu", "h200")
     sentence = out.splitlines()[0]

@@ -165,8 +165,9 @@ def sentence(a: Explanation, b: Explanation, changes: Sequence[SettingChange]) -
     told = list(_told(figures(a, b)))
     counts = f"{_listed(told)}; " if told else "the counts stay about the same; "
     was, now = a.bound, b.bound
-    verb = "falls" if now.total_s < was.total_s else "rises" if now.total_s > was.total_s else "stays"
-    time = f"the expected time {verb} from {duration(was.total_s)} to {duration(now.total_s)} (modelled)"
+    before, after = duration(was.total_s), duration(now.total_s)
+    moves = f"{'falls' if now.total_s < was.total_s else 'rises'} from {before} to {after}"
+    time = f"the expected time {'stays at ' + after if before == after else moves} (modelled)"
     binds = (
         f"still bound by {NAMES[now.by]}"
         if was.by == now.by
