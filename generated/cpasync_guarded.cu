@@ -11,7 +11,7 @@
 //     pad_a  4
 //
 // Rung 8. Copies go to shared memory past the registers, two turns ahead of their use; those of A move 4
-// bytes each, which transposes it for nothing. Fragments are fetched a step ahead of their products.
+// bytes each, which transposes it on the way. Fragments are fetched a step ahead of their products.
 // Made by: gemmgen compile specs/cpasync.gemm
 
 constexpr int BM = 128;                       // rows of C that a block computes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,10 @@ LOWERED = 0.97
 """A cost is lowered where less than this of it is left."""
 NOTABLE = 0.05
 """A change of another cause is spoken of where it is more than this of the expected time."""
+GONE_AT = 0.03
+"""What a successor lowers instead of the bottleneck is named from this part of the expected time on."""
+WHOLE = ("shared", "l1")
+"""Causes that are resources, whose time is shown whole."""
 UNEXPLAINED = 1.25
 """A measured time this much longer than the expected one has a cause that the model does not know."""
 
@@ -62,10 +66,23 @@ def _besides(e: Explanation, after: Explanation, of: Bottleneck, lowered: bool) 
     before, then = costs(e), costs(after)
     change = {cause: then[cause] - before[cause] for cause in CAUSES if cause not in (of.cause, of.resource)}
     least, most = (pick(change, key=change.__getitem__) for pick in (min, max))
-    if not lowered and -change[least] > NOTABLE * e.bound.total_s:
-        yield f"It goes at {CAUSES[least]}: that falls from {_seconds(before[least])} to {_seconds(then[least])}."
+    if not lowered and -change[least] > GONE_AT * e.bound.total_s:
+        yield f"It goes at {CAUSES[least]}: {_what(least)} falls {_moved(e, after, least, before, then)}."
     if change[most] > NOTABLE * e.bound.total_s:
-        yield f"It pays with {CAUSES[most]}: that rises from {_seconds(before[most])} to {_seconds(then[most])}."
+        yield f"It pays with {CAUSES[most]}: {_what(most)} rises {_moved(e, after, most, before, then)}."
+
+
+def _what(cause: str) -> str:
+    return "the time that this alone would take" if cause in WHOLE else "what is lost to that"
+
+
+def _moved(
+    e: Explanation, after: Explanation, cause: str, before: Mapping[str, float], then: Mapping[str, float]
+) -> str:
+    """From what to what, as the rungs' own tables have it: a resource by all the time that it takes."""
+    whole = cause in WHOLE
+    was, now = (e.bound.seconds(cause), after.bound.seconds(cause)) if whole else (before[cause], then[cause])
+    return f"from {_seconds(was)} to {_seconds(now)}"
 
 
 def _already_joined(e: Explanation, after: Explanation) -> str:

@@ -90,8 +90,11 @@ def _staged(p: TileProgram) -> str:
         return "Every thread reads its rows of A and columns of B from global memory, along all of K."
     bm, bn, bk = p.block
     times = f", {p.pipeline.depth} tiles in flight" if p.pipeline.depth > 1 else ""
-    shapes = f"{bm} x {bk} of A and {bk} x {bn} of B"
-    return f"Each step along K stages {shapes} in shared memory, {p.shared_bytes:,} bytes{times}."
+    shapes = {"A": f"{bm} x {bk} of A", "B": f"{bk} x {bn} of B"}
+    staged = " and ".join(shapes[b.operand] for b in p.buffers)
+    rest = [f"{shapes[x]} go straight into registers" for x in shapes if p.buffer(x) is None]
+    said = f"Each step along K stages {staged} in shared memory, {p.tile_bytes:,} bytes{times}"
+    return "; ".join((said, *rest)) + "."
 
 
 # --- Warp ---------------------------------------------------------------------------------------------------------
