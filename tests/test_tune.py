@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +309,12 @@ def test_min_blocks_limits_registers_and_is_hopeless_only_where_too_few_are_left
     light = base.replace(thread=(4, 4), warp=(32, 32), block=(64, 64, 16))
     left = [registers_left(light.replace(min_blocks=least), GPUS["h200"]) for least in (0, 4, 16)]
     assert left == [255, 128, 32]
+
+
+def test_the_model_takes_no_longer_for_more_blocks() -> None:
+    """Each round of blocks was gone through by itself: at this shape minutes for what is asked of every candidate."""
+    gpu, spec = GPUS["h200"], gemmgen.parse("kernel thin\ntile block 1x4x4\ntile thread 1x4\nuse smem\n")
+    start = time.process_time()
+    one, two = (estimate(spec, (rows, 1 << 20, 64), gpu).seconds for rows in (1 << 29, 1 << 30))
+    assert time.process_time() - start < 1
+    assert two == pytest.approx(2 * one, rel=1e-3)

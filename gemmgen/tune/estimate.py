@@ -104,13 +104,13 @@ def _clocks(spec: Spec, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -
     deep = -(-shape[2] // (bk * split_of(spec))) * bk
     own = bm * bn * deep / gpu.limits.fp32_lanes / _efficiency(spec, align)
     stores = 4 * bm * bn / STORE_BYTES_A_CLOCK
-    left, total = -(-blocks_of(spec, shape) // gpu.sms), 0.0
-    while left > 0:
-        here = min(left, fits.blocks_per_sm)
+    rounds, rest = divmod(-(-blocks_of(spec, shape) // gpu.sms), fits.blocks_per_sm)
+
+    def of(here: int) -> float:
         hidden = 1 - exp(-here * spec.threads / 32 * sums_of(spec) / HIDDEN)
-        total += here * (own / hidden + stores) + ROUND_CLOCKS
-        left -= here
-    return total
+        return here * (own / hidden + stores) + ROUND_CLOCKS
+
+    return rounds * of(fits.blocks_per_sm) + (of(rest) if rest else 0.0)
 
 
 def _efficiency(spec: Spec, align: Align) -> float:

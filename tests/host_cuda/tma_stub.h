@@ -99,7 +99,8 @@ inline void mbarrier_expect(unsigned long long* at, int bytes, int line = __buil
 inline void mbarrier_release(unsigned long long* at, int line = __builtin_LINE())
 {
     host::Barrier& barrier = host::barrier_at(at, line);
-    if (++barrier.released[threadIdx.x / 32] % 32) return;
+    const int warp = threadIdx.x / 32, rest = blockDim.x - 32 * warp, lanes = rest < 32 ? rest : 32;
+    if (++barrier.released[warp] % lanes) return;
     barrier.pending -= 1;
     host::end_phase(barrier);
     ++host::progress;
