@@ -77,19 +77,21 @@ RUNGS: tuple[Rung, ...] = (
     ),
     Rung(
         "registerbanks",
-        "register ports: products in snake order find an operand at hand; and A's tile is copied 16 bytes an access",
+        "register ports: in snake order a product finds an operand of the one before at hand; A's tile is copied 16 "
+        "bytes an access",
         "shared memory: its banks are busy while the schedulers are not; register ports cost nearly as much, as the "
         "compiler mixes the steps",
     ),
     Rung(
         "tma",
         "register ports: each step is closed, and keeps its order; and one thread starts the copy of a whole tile",
-        "other instructions: closed steps take some more, and all warps meet at a barrier for each tile",
+        "other instructions: closed steps take some more; and, unseen by the model, all warps wait for one another at "
+        "each tile's barrier",
     ),
     Rung(
         "pipelined",
-        "barriers: each warp releases a tile by itself, and three are in flight",
-        "other instructions: the FMA pipe is nearly full",
+        "waits at barriers, unseen by the model: each warp releases a tile by itself, and three are in flight",
+        "other instructions: the few that are left, as nearly all are multiply-adds",
     ),
     Rung(
         "splitk",
