@@ -15,12 +15,12 @@ from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.ir.nodes import Call
+from gemmgen.isa.memory import WARP
 
 _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
 _SHARED = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
 SECTOR = 32
-WARP = 32
 TIME = "gpu__time_duration.sum"
 DRAM_READ = "dram__bytes_read.sum"
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.ir.expr import Expr, Var
+from gemmgen.isa.memory import WARP
 
-WARP = 32
 THREAD = Var("threadIdx.x", 0, 1023)
 
 

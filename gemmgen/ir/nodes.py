@@ -2,7 +2,8 @@
 
 It is the single source of the CUDA text, of the simulation and of the counts; none of the three computes
 anything from the spec again. There are few node types, all frozen; code that reads the IR uses ``match`` and
-ends with ``assert_never``. What they address is in :mod:`gemmgen.ir.memory`, and can be imported from here too.
+ends with ``assert_never``. What they address is in :mod:`gemmgen.ir.memory`, what they compute in
+:mod:`gemmgen.ir.floats`; both can be imported from here too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from gemmgen.ir.expr import Const, Expr, Var
+from gemmgen.ir.floats import FBin as FBin
+from gemmgen.ir.floats import FConst as FConst
+from gemmgen.ir.floats import FExpr as FExpr
+from gemmgen.ir.floats import Read as Read
+from gemmgen.ir.floats import Scalar as Scalar
 from gemmgen.ir.memory import DTYPE_BYTES as DTYPE_BYTES
 from gemmgen.ir.memory import Array as Array
 from gemmgen.ir.memory import Pointer as Pointer
@@ -24,40 +30,6 @@ if TYPE_CHECKING:
     from gemmgen.isa.table import Instruction
     from gemmgen.spec.model import Spec
     from gemmgen.tile.variant import Variant
-
-
-# --- Floating-point expressions (the epilogue) --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Read:
-    """The value in a register element."""
-
-    ref: Ref
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A floating-point kernel argument: alpha or beta."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class FConst:
-    value: float
-
-
-@dataclass(frozen=True)
-class FBin:
-    """``a op b`` in the dtype of the destination, each operation rounded; op is one of + * max."""
-
-    op: str
-    a: FExpr
-    b: FExpr
-
-
-FExpr: TypeAlias = Read | Scalar | FConst | FBin
 
 
 # --- Statements ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.isa.memory import WARP
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 COPIES, TENSORS = 0, 1
 """The asynchronous engines of a block, as the clock numbers them: cp.async, and TMA."""
 WORD = 4
-WARP = 32
 BOX_ALIGN = 128
 """Bytes to which a box in shared memory must be aligned (PTX ISA, "cp.async.bulk.tensor")."""
 

@@ -13,11 +13,10 @@ from gemmgen.isa.async_copy import (
     MBARRIER_WAIT,
     TMA_LOAD,
 )
+from gemmgen.isa.memory import WARP
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import Scope
-
-WARP = 32
 
 
 class Engine:
