@@ -108,13 +108,14 @@ class Walk:
                 return self.bring(t)
             case Commit():
                 return [Call(CP_ASYNC_COMMIT, (), origin="use cpasync")]
-            case Landed(_, pending):
+            case Landed(pending):
                 return [Call(cp_async_wait(pending), (), origin="use cpasync")]
-            case Arrived(ahead):
-                return self.arrived(ahead)
-            case Release(ahead):
+            case Arrived():
                 assert self.engine is not None
-                return self.engine.release(self.stage_of(ahead, []))
+                return self.engine.wait(self.stage_of(0, []), self._parity)
+            case Release():
+                assert self.engine is not None
+                return self.engine.release(self.stage_of(0, []))
             case Ahead(count, body):
                 return self._ahead(count, body)
             case Barrier(hazard, scope):
@@ -280,21 +281,16 @@ class Walk:
         start = self.starts(ahead, out)
         return [*out, *(LetPointer(self.tile(x, start)) for x in self.copies)]
 
-    def arrived(self, ahead: int) -> list[Stmt]:
-        assert self.engine is not None
-        out: list[Stmt] = []
-        stage = self.stage_of(ahead, out)
-        return out + self._if(self.exists(ahead), self.engine.wait(stage, self._parity(ahead)))
-
-    def _parity(self, ahead: int) -> Expr:
-        """The phase that the barriers of the tile ``ahead`` are waited for in."""
-        return self.parity if self.parity is not None and ahead == 0 else (self.t + ahead) // self.stages % 2
+    @property
+    def _parity(self) -> Expr:
+        """The phase that the barriers of the turn's tile are waited for in."""
+        return self.t // self.stages % 2 if self.parity is None else self.parity
 
     def _free(self, ahead: int, stage: Expr | None) -> list[Stmt]:
         """In the loop, a tile may be overwritten once all warps have released it."""
         if self.engine is None or not self.s.p.pipeline.release or ahead < self.depth:
             return []
-        return self.engine.wait_free(stage, self._parity(0))
+        return self.engine.wait_free(stage, self._parity)
 
     @staticmethod
     def _if(condition: Expr | None, body: list[Stmt]) -> list[Stmt]:

@@ -114,7 +114,7 @@ def _one(s: TileStmt, pending: _Pending, depth: int) -> list[TileStmt]:
     pending.written |= {(name, ahead % depth) for name, ahead in lands(s)}
     pending.read |= {(name, ahead % depth) for name, ahead in reads(s)}
     if isinstance(s, Release):
-        pending.released |= {(name, ahead) for name, ahead in pending.read if ahead == s.ahead % depth}
+        pending.released |= {(name, ahead) for name, ahead in pending.read if ahead == 0}
     return [Barrier(hazard), s] if hazard else [s]
 
 
@@ -169,8 +169,8 @@ def lands(s: TileStmt) -> frozenset[Tile]:
     match s:
         case Bring(copies, _, part) if part != "fetch" and all(c.how == "plain" for c in copies):
             return overwrites(s)
-        case Landed(ahead):
-            return frozenset((name, ahead) for name in ("As", "Bs"))
+        case Landed():
+            return frozenset((name, 0) for name in ("As", "Bs"))
         case Publish():
             return frozenset({(SUMS, 0)})
         case Arrived():

@@ -78,8 +78,8 @@ def _arrivals(p: TileProgram) -> Four:
         fetch, put = Bring(copies, 1, "fetch"), Bring(copies, 1, "put")
         return (fetch,), (), (put,), (Bring(copies, 0),)
     if p.how == "tma":
-        done = (Release(0),) if p.pipeline.release else ()
-        return (Arrived(0),), (), (*done, Bring(copies, depth)), (Ahead(depth, (Bring(copies, 0),)),)
+        done = (Release(),) if p.pipeline.release else ()
+        return (Arrived(),), (), (*done, Bring(copies, depth)), (Ahead(depth, (Bring(copies, 0),)),)
     return _groups(p)
 
 
@@ -89,7 +89,7 @@ def _groups(p: TileProgram) -> Four:
     bring = Bring(copies, depth - 1)
     filled = (Ahead(depth - 1, (Bring(copies, 0), Commit())),) if depth > 1 else ()
     if p.pipeline.spread:
-        return (Landed(0, depth - 2),), (bring,), (Commit(),), filled
+        return (Landed(depth - 2),), (bring,), (Commit(),), filled
     if depth == 1:
-        return (bring, Commit(), Landed(0, 0)), (), (), ()
-    return (Landed(0, depth - 2), bring, Commit()), (), (), filled
+        return (bring, Commit(), Landed(0)), (), (), ()
+    return (Landed(depth - 2), bring, Commit()), (), (), filled

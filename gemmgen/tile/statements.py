@@ -39,24 +39,19 @@ class Commit:
 
 @dataclass(frozen=True)
 class Landed:
-    """Wait until a thread's own copies of the tile ``ahead`` have landed: all groups but the last ``pending``."""
+    """Wait until a thread's own copies of the turn's tile have landed: all groups but the last ``pending``."""
 
-    ahead: int
     pending: int
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """Wait until the tile ``ahead`` is in shared memory, whoever brought it (an mbarrier)."""
-
-    ahead: int
+    """Wait until the turn's tile is in shared memory, whoever brought it (an mbarrier)."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """Each warp says that it has read what it wants of the tile ``ahead``; who overwrites it waits for all of them."""
-
-    ahead: int
+    """Each warp says that it has read what it wants of the turn's tile; who overwrites it waits for all of them."""
 
 
 @dataclass(frozen=True)

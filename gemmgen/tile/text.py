@@ -77,12 +77,12 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield from (_copy(p, c, ahead, part) for c in copies)
         case Commit():
             yield "commit these copies as a group"
-        case Landed(ahead, pending):
-            yield f"wait for tile {_tile(ahead)}: all groups but {pending}"
-        case Arrived(ahead):
-            yield f"wait for tile {_tile(ahead)}"
-        case Release(ahead):
-            yield f"each warp releases tile {_tile(ahead)}"
+        case Landed(pending):
+            yield f"wait for tile {_tile(0)}: all groups but {pending}"
+        case Arrived():
+            yield f"wait for tile {_tile(0)}"
+        case Release():
+            yield f"each warp releases tile {_tile(0)}"
         case Ahead(count, body):
             yield f"for the first {count} tiles:" if count > 1 else "the first tile:"
             for x in body:
