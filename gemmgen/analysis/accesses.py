@@ -6,7 +6,7 @@ loops: :mod:`gemmgen.analysis.classes` can then say which of them cost the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, assert_never
 
@@ -46,6 +46,7 @@ GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 GRID_SIZE = ("gridDim.x", "gridDim.y", "gridDim.z")
 DIMS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
 """Rows and columns of each matrix."""
+LEADING = {"A": "lda", "B": "ldb", "C": "ldc"}
 WARP = 32
 
 
@@ -71,7 +72,7 @@ class Site:
 class Access(Site):
     """A load or store of global or shared memory, ``width`` elements a lane; ``address`` is in elements of ``array``.
 
-    An instruction that moves memory to memory is a load and a store.
+    An instruction that moves memory to memory is a load and a store; ``past_l1``: the L1 cache keeps nothing of it.
     """
 
     statement: Load | Store | Call
@@ -79,6 +80,7 @@ class Access(Site):
     array: Array
     address: Expr
     width: int
+    past_l1: bool = False
 
     @property
     def element_bytes(self) -> int:
@@ -91,11 +93,17 @@ class Access(Site):
 
 @dataclass(frozen=True)
 class BoxLoad(Site):
-    """A box that the TMA engine fetches for each thread that gets here. ``nbytes``: of it, what lies in the matrix."""
+    """A box that the TMA engine fetches for each thread that gets here, from the element ``first`` of its operand on.
+
+    Of it lie ``columns`` elements of ``rows`` rows in the matrix, whose rows are ``pitch`` elements apart.
+    """
 
     statement: Call
     map: TensorMap
-    nbytes: Expr
+    first: Expr
+    columns: Expr
+    rows: Expr
+    pitch: int
 
 
 @dataclass(frozen=True)
@@ -236,22 +244,25 @@ def _moved(s: Call, scope: _Scope) -> Iterator[Place]:
             guarded = _where(condition, scope)
         match s.args[move.argument]:
             case Ref() as ref:
-                yield Access(guarded.active, scope.axes, s, move.op, ref.array, _offset(ref, scope), move.width)
+                at = _offset(ref, scope)
+                yield Access(guarded.active, scope.axes, s, move.op, ref.array, at, move.width, move.past_l1)
             case MapRef(name):
                 assert move.corner is not None
                 corner = [s.args[i] for i in move.corner]
-                at = [_resolve(e, scope.names) for e in corner if isinstance(e, Expr)]
-                yield BoxLoad(guarded.active, scope.axes, s, scope.boxes[name], _inside(scope, scope.boxes[name], at))
+                x, y = (_resolve(e, scope.names) for e in corner if isinstance(e, Expr))
+                yield _box(s, guarded.active, scope, scope.boxes[name], x, y)
             case _:
                 raise GemmgenError(f"{s.row.name}: an index expression moves nothing")
 
 
-def _inside(scope: _Scope, box: TensorMap, corner: Sequence[Expr]) -> Expr:
-    """Bytes of a box, from ``corner`` (along, across) on, that lie in its matrix."""
-    sizes = [scope.names[x] for x in DIMS[box.operand]]
+def _box(s: Call, active: Expr, scope: _Scope, box: TensorMap, x: Expr, y: Expr) -> BoxLoad:
+    """A box whose corner is at (x, y), along and across its operand's rows."""
+    sizes = [scope.names[dim] for dim in DIMS[box.operand]]
     extents = sizes[::-1] if scope.orders[box.operand] == "row" else sizes
-    along, across = (smaller(Const(b), e - c) for b, e, c in zip(box.box, extents, corner, strict=True))
-    return along * across * DTYPE_BYTES["f32"]
+    columns, rows = (smaller(Const(b), e - c) for b, e, c in zip(box.box, extents, (x, y), strict=True))
+    pitch = value_of(scope.names[LEADING[box.operand]])
+    assert pitch is not None, "a leading dimension is a number"
+    return BoxLoad(active, scope.axes, s, box, y * Const(pitch) + x, columns, rows, pitch)
 
 
 def _offset(ref: Ref, scope: _Scope) -> Expr:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ALL_DIFFERENT = 1 << 62
 """Unit in which no two values are alike unless they are equal."""
+FLOAT = 4
+"""Bytes of an element of a box."""
 ROWS_AT_ONCE = 1 << 15
 """Warps whose addresses are held in memory at the same time."""
 MOST_OF_A_BLOCK = 1 << 28
@@ -40,7 +42,7 @@ class Cost:
     ``ideal_wavefronts`` of shared ones. ``bytes_used`` are the distinct bytes that each request asks for; ``elements``
     are what the threads ask for, each for itself. ``merged_requests`` and ``merged_wavefronts`` are those of shared
     accesses once the compiler has joined loads of one word, neighbours in an unrolled loop, into wider loads, where
-    their addresses allow it.
+    their addresses allow it. ``fetched`` are the sectors that copies past the L1 ask of the L2.
     """
 
     requests: int = 0
@@ -52,6 +54,7 @@ class Cost:
     ideal_wavefronts: int = 0
     merged_requests: int = 0
     merged_wavefronts: int = 0
+    fetched: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)))
@@ -64,8 +67,8 @@ class Cost:
 class AccessCost:
     """One load or store of the program, and what all its executions cost.
 
-    Space "tma" is for boxes that the TMA engine fetches: ``requests`` counts boxes and ``bytes_used`` what is fetched.
-    They pass by the units whose counts the other spaces are.
+    Space "tma" is for boxes that the TMA engine fetches: ``requests`` counts boxes, ``bytes_used`` what of them lies in
+    the matrix. They pass by the units whose counts the other spaces are.
     """
 
     statement: Load | Store | Call
@@ -134,7 +137,8 @@ def count(
             case MultiplyAdd():
                 fma += _times(site, lanes)
             case BoxLoad():
-                accesses.append(_cost_of_boxes(site, lanes))
+                base = (bases or {}).get(site.map.operand, 0) % memory.LINE
+                accesses.append(_cost_of_boxes(site, lanes, base))
             case Access():
                 accesses.append(_cost_of(site, lanes, (bases or {}).get(site.array.name, 0) % memory.LINE))
             case _:
@@ -179,20 +183,32 @@ def _cost_of(access: Access, lanes: Lanes, base: int) -> AccessCost:
     return AccessCost(access.statement, access.array.operand, access.op, space, access.width, cost)
 
 
-def _cost_of_boxes(site: BoxLoad, lanes: Lanes) -> AccessCost:
-    """Boxes are few, and equal but at the edges: how many, and the bytes of all together."""
+def _cost_of_boxes(site: BoxLoad, lanes: Lanes, base: int) -> AccessCost:
+    """Boxes are few, and equal but for the edges and for where in a sector they begin."""
+    along, across = site.map.box
+    in_sector = memory.SECTOR // FLOAT
+    site = replace(site, first=site.first % in_sector)
+    # One number that tells apart whatever a box's cost depends on.
+    kind = site.first + (site.columns + site.rows * (along + 1)) * in_sector
+    classes, rest = _relevant(site, [kind, site.active], lanes, ALL_DIFFERENT)
+    total = Cost(_times(site, lanes))
+    for values, weights in _pieces(classes, lanes):
+        total += _piece_of_boxes(site, values, weights, lanes, base) * rest
+    return AccessCost(site.statement, site.map.operand, "load", "tma", along * across, total)
+
+
+def _piece_of_boxes(site: BoxLoad, values: dict[str, Ints], weights: Ints, lanes: Lanes, base: int) -> Cost:
+    """Sectors and bytes of boxes of which each stands for as many as its weight."""
     import numpy as np
 
-    classes, rest = _relevant(site, [site.nbytes, site.active], lanes, ALL_DIFFERENT)
-    nbytes = 0
-    for values, weights in _pieces(classes, lanes):
-        shape = (*weights.shape, *lanes[1].shape)
-        on = np.broadcast_to(evaluate(site.active, values) != 0, shape) & lanes[1]
-        each = np.where(on, np.broadcast_to(evaluate(site.nbytes, values), shape), 0)
-        nbytes += int((each.sum(axis=(-1, -2)) * weights).sum())
-    along, across = site.map.box
-    cost = Cost(_times(site, lanes), bytes_used=nbytes * rest)
-    return AccessCost(site.statement, site.map.operand, "load", "tma", along * across, cost)
+    shape = (*weights.shape, *lanes[1].shape)
+    on = np.broadcast_to(evaluate(site.active, values) != 0, shape) & lanes[1]
+    times = np.broadcast_to(weights[..., None, None], shape)[on]
+    exprs = site.first, site.columns, site.rows
+    first, columns, rows = (np.broadcast_to(evaluate(e, values), shape)[on] for e in exprs)
+    box = FLOAT * site.map.box[0], site.map.box[1]
+    sectors = memory.box_sectors_of(FLOAT * first + base, FLOAT * site.pitch, FLOAT * columns, rows, box)
+    return Cost(sectors=int((sectors * times).sum()), bytes_used=FLOAT * int((columns * rows * times).sum()))
 
 
 def _total(access: Access, lanes: Lanes, base: int) -> Cost:
@@ -253,10 +269,13 @@ def _piece(access: Access, values: dict[str, Ints], weights: Ints, lanes: Lanes,
     if access.array.space == "global":
         place = address * access.element_bytes + base
         size = access.lane_bytes
+        past_l1 = access.past_l1
+        sectors = memory.pair_sectors_of(place, active) if past_l1 else memory.sectors_of(place, active, size)
         return Cost(
             requests,
             elements,
-            sectors=total(memory.sectors_of(place, active, size)),
+            sectors=total(sectors),
+            fetched=total(memory.pair_fetches_of(place, active)) if past_l1 else 0,
             lines=total(memory.lines_of(place, active, size)),
             bytes_used=total(memory.bytes_used_of(place, active, size)),
         )

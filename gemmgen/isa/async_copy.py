@@ -21,7 +21,8 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
 @cache
 def cp_async(nbytes: int) -> Instruction:
     """Start a copy of 4, 8 or 16 bytes: ``(dst, src)``. It lands no earlier than its group is waited for."""
-    cache_level = "cg" if nbytes == 16 else "ca"  # past L1, which only whole 16 bytes can
+    past_l1 = nbytes == 16  # which only whole 16 bytes can
+    cache_level = "cg" if past_l1 else "ca"
     helper = f"""// Starts a copy of {nbytes} bytes to shared memory that goes past the registers.
 __device__ __forceinline__ void cp_async{nbytes}(float* dst, const float* src)
 {{
@@ -36,14 +37,15 @@ __device__ __forceinline__ void cp_async{nbytes}(float* dst, const float* src)
         effects=("async write",),
         arch=80,
         needs=(SHARED_ADDRESS,),
-        moves=(Moved(1, "load", nbytes // 4), Moved(0, "store", nbytes // 4)),
+        moves=(Moved(1, "load", nbytes // 4, past_l1=past_l1), Moved(0, "store", nbytes // 4)),
     )
 
 
 @cache
 def cp_async_or_zero(nbytes: int) -> Instruction:
     """The same where the condition holds, else zeros: ``(dst, src, condition)``; then nothing is read."""
-    cache_level = "cg" if nbytes == 16 else "ca"
+    past_l1 = nbytes == 16
+    cache_level = "cg" if past_l1 else "ca"
     helper = f"""// Starts a copy of {nbytes} bytes, or of as many zero bytes where there is nothing to copy.
 __device__ __forceinline__ void cp_async{nbytes}_or_zero(float* dst, const float* src, bool some)
 {{
@@ -58,7 +60,7 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero(float* dst, const float
         effects=("async write",),
         arch=80,
         needs=(SHARED_ADDRESS,),
-        moves=(Moved(1, "load", nbytes // 4, guard=2), Moved(0, "store", nbytes // 4)),
+        moves=(Moved(1, "load", nbytes // 4, guard=2, past_l1=past_l1), Moved(0, "store", nbytes // 4)),
     )
 
 

@@ -5,6 +5,15 @@ lane is served in 1, 2 or 4 phases of 32, 16 or 8 consecutive lanes. A phase cos
 words that it asks of one of the 32 banks. A load of 2 or 4 words in which every lane's address equals that of its
 neighbour (lane ^ 1), or every lane's that of lane ^ 2, is served in half as many phases. Stores never merge.
 
+Global memory moves in sectors. An ordinary access takes the distinct ones of its warp. Two others were measured too, on
+an H200, by launches of single warps and boxes whose addresses were chosen one by one:
+
+- a copy of 16 bytes a lane past the L1 (``cp.async.cg``) is served by pairs of neighbouring lanes. Each pair counts one
+  sector for every cache line that it touches, and asks the L2 for one sector where the two lanes have the two halves
+  of one, else for one a lane;
+- the TMA engine takes a box row by row and a row in pieces of 128 bytes, each by itself: the sectors in which what it
+  has inside the matrix lies, by pieces of 16 bytes, and one for every 32 bytes that it has to fill with zeros.
+
 The functions ending in ``_of`` take many warps at once as NumPy arrays of shape [warps, 32]; NumPy is imported only
 when one is called.
 """
@@ -27,6 +36,8 @@ WARP = 32
 BANKS = 32
 SECTOR = 32
 """Bytes of a sector: the unit in which global memory is moved."""
+PIECE = 16
+"""Bytes of the widest access of a lane, and of what the TMA engine counts in."""
 LINE = 128
 """Bytes of a cache line, four sectors under one tag."""
 
@@ -104,6 +115,38 @@ def ideal_wavefronts_of(words: Lanes, active: Mask, width: int = 1, store: bool 
 def sectors_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
     """Distinct 32-byte sectors that each warp touches with ``nbytes`` a lane: byte addresses [warps, 32] -> [warps]."""
     return _by_pattern(addresses, active, SECTOR, lambda w, a: _pieces(w, a, nbytes, SECTOR))
+
+
+def pair_sectors_of(addresses: Lanes, active: Mask) -> Lanes:
+    """Sectors that copies of 16 bytes a lane past the L1 count there: byte addresses [warps, 32] -> [warps]."""
+    return _by_pattern(addresses, active, LINE, lambda w, a: _by_pairs(w, a, lambda x, y: x // LINE == y // LINE))
+
+
+def pair_fetches_of(addresses: Lanes, active: Mask) -> Lanes:
+    """Sectors that copies of 16 bytes a lane past the L1 ask of the L2: byte addresses [warps, 32] -> [warps]."""
+    return _by_pattern(
+        addresses, active, SECTOR, lambda w, a: _by_pairs(w, a, lambda x, y: (x // SECTOR == y // SECTOR) & (x != y))
+    )
+
+
+def box_sectors_of(first: Lanes, pitch: int, columns: Lanes, rows: Lanes, box: tuple[int, int]) -> Lanes:
+    """Sectors that the TMA engine fetches for boxes of ``box`` (bytes along a row, rows): [boxes] -> [boxes].
+
+    ``first`` are the byte addresses of the boxes' corners and ``pitch`` the bytes from one row to the next, multiples
+    of 16. Inside the matrix lie ``columns`` bytes of ``rows`` rows of each.
+    """
+    import numpy as np
+
+    along, across = box
+    row, start = np.arange(across)[:, None], np.arange(0, along, LINE)
+    length = np.minimum(LINE, along - start)
+    inside = np.clip(columns[:, None, None] - start, 0, length) * (row < rows[:, None, None])
+    pieces = -(-inside // PIECE)
+    at = (first[:, None, None] + row * pitch + start) % SECTOR
+    fetched = -(-(at * (pieces > 0) + pieces * PIECE) // SECTOR)
+    zeros = -(-(-(-length // PIECE) - pieces) // (SECTOR // PIECE))
+    total: Lanes = (fetched + zeros).sum(axis=(1, 2), dtype=np.int64)
+    return total
 
 
 def lines_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
@@ -210,6 +253,16 @@ def _pieces(addresses: Lanes, active: Mask, nbytes: int, size: int) -> Lanes:
     new = keys >= 0
     new[:, 1:] &= keys[:, 1:] != keys[:, :-1]
     result: Lanes = new.sum(axis=1, dtype=np.int64)
+    return result
+
+
+def _by_pairs(addresses: Lanes, active: Mask, together: Callable[[Lanes, Lanes], Mask]) -> Lanes:
+    """One for each pair of neighbouring lanes whose addresses go together, else one for each active lane."""
+    import numpy as np
+
+    even, odd = addresses[:, ::2], addresses[:, 1::2]
+    joined = together(even, odd) & active[:, ::2] & active[:, 1::2]
+    result: Lanes = active.sum(axis=1, dtype=np.int64) - joined.sum(axis=1, dtype=np.int64)
     return result
 
 

@@ -13,7 +13,7 @@ class Moved:
 
     A lane moves ``width`` elements, and only where the argument ``guard`` (a condition) holds. Of a tensor map's
     argument one box is moved, which is no access of lanes: ``corner`` are the arguments that say where it begins, along
-    the matrix's contiguous dimension and across it.
+    the matrix's contiguous dimension and across it. ``past_l1``: the L1 cache keeps nothing of what is loaded.
     """
 
     argument: int
@@ -21,6 +21,7 @@ class Moved:
     width: int = 1
     guard: int | None = None
     corner: tuple[int, int] | None = None
+    past_l1: bool = False
 
 
 @dataclass(frozen=True)

@@ -93,14 +93,14 @@ def _access_rows(e: Explanation) -> Iterator[list[object]]:
 def _access_cells(a: AccessCost) -> list[object]:
     c, name = a.cost, f"{a.op} {a.operand}, {a.space}"
     match a.space:
-        case "global":
-            used = f"{c.bytes_used / (SECTOR * c.sectors):.0%}"
-            return [name, ITEM * a.width, c.requests, c.sectors, c.sectors / c.requests, used, None, None]
         case "shared":
             ways = f"{c.wavefronts / c.ideal_wavefronts:.3g}-way"
             return [name, ITEM * a.width, c.requests, None, None, None, c.wavefronts, ways]
-        case "tma":
-            return [f"{name} boxes", None, c.requests, None, None, _size(c.bytes_used), None, None]
+        case "global" | "tma":
+            used = f"{c.bytes_used / (SECTOR * c.sectors):.0%}"
+            moved = [c.requests, c.sectors, c.sectors / c.requests, used]
+            label, width = (name, ITEM * a.width) if a.space == "global" else (f"{name} boxes", None)
+            return [label, width, *moved, None, None]
 
 
 def _line(number: int | None) -> str | None:

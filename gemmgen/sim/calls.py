@@ -22,6 +22,7 @@ import numpy as np
 
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import Array, Call, MapRef, Pointer, Ref, TensorMap
+from gemmgen.isa.memory import box_sectors_of
 from gemmgen.isa.table import Moved
 from gemmgen.sim.access import Element, Place, element, place
 from gemmgen.sim.clock import Clock
@@ -142,11 +143,13 @@ class Sites:
     origin: str = ""
     known: dict[tuple[str, Op, int], Site] = field(default_factory=dict)
 
-    def site(self, m: Machine, op: Op, array: Array, width: int, space: str | None = None) -> Site:
+    def site(
+        self, m: Machine, op: Op, array: Array, width: int, space: str | None = None, past_l1: bool = False
+    ) -> Site:
         """The access of this kind, made when it is first asked for."""
         key = space or array.space, op, width
         if key not in self.known:
-            self.known[key] = m.site(op, array, width, self.origin, space)
+            self.known[key] = m.site(op, array, width, self.origin, space, past_l1)
         return self.known[key]
 
 
@@ -267,11 +270,13 @@ class MapArgument:
         return f"{m.name}'s rows must be whole {ENGINE_ALIGN} bytes apart" if m.row * WORD % ENGINE_ALIGN else ""
 
     def count(self, x: Ints, y: Ints) -> None:
-        """Boxes with these corners, [n], of which only what lies in the matrix is fetched."""
+        """Boxes with these corners, [n]: the bytes of what lies in the matrix, and the sectors that are fetched."""
         m, (along, across) = self.memory, self.map.box
         rows = -(-m.size // m.row) if m.row else 0
         columns, lines = np.clip(m.used - x, 0, along), np.clip(rows - y, 0, across)
-        self.site.add(Cost(requests=len(x), bytes_used=WORD * int((columns * lines).sum())))
+        first = WORD * (m.phase + y * m.row + x)
+        sectors = box_sectors_of(first, WORD * m.row, WORD * columns, lines, (WORD * along, across))
+        self.site.add(Cost(len(x), int(sectors.sum()), WORD * int((columns * lines).sum())))
 
 
 Argument = RegisterArgument | MemoryArgument | MapArgument | IndexArgument
@@ -303,7 +308,7 @@ def _enter_move(m: Machine, argument: Ref | Expr | MapRef, move: Moved, sites: S
     """The accesses of an instruction, in the order in which its row lists them."""
     match argument:
         case Ref():
-            sites.site(m, move.op, argument.array, move.width)
+            sites.site(m, move.op, argument.array, move.width, past_l1=move.past_l1)
         case MapRef(name):
             tensor_map = next(t for t in m.ir.tensor_maps if t.name == name)
             operand = Array(tensor_map.operand, "global", shape=None)

@@ -6,11 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from gemmgen.isa.memory import bytes_used_of, ideal_wavefronts_of, sectors_of, wavefronts_of
+from gemmgen.isa.memory import (
+    LINE,
+    SECTOR,
+    bytes_used_of,
+    ideal_wavefronts_of,
+    pair_sectors_of,
+    sectors_of,
+    wavefronts_of,
+)
 from gemmgen.sim.lanes import Active, Batch
 from gemmgen.sim.values import Part
 
-SECTOR_WORDS = 8
+WORD = 4
 Op = Literal["load", "store"]
 
 
@@ -29,7 +37,8 @@ class Site:
     """One access of the program, and what it has cost so far.
 
     ``space`` is "global" or "shared"; "tma" for boxes that the TMA engine fetches, whose requests and bytes the
-    hardware's counters of global loads do not see; "engine" for what is not counted.
+    hardware's counters of global loads do not see; "engine" for what is not counted. ``past_l1``: of a copy that the
+    L1 cache keeps nothing of.
     """
 
     number: int
@@ -39,11 +48,20 @@ class Site:
     buffer: str
     width: int
     line: int | None
+    past_l1: bool = False
     requests: int = 0
     sectors: int = 0
     bytes_used: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
+
+    @property
+    def period(self) -> int:
+        """Words by which all its addresses may move without changing its cost: a sector of global memory, or a line
+        where it passes by the L1; of shared memory its width, since moving all lanes alike only renames the banks."""
+        if self.space != "global":
+            return self.width
+        return (LINE if self.past_l1 else SECTOR) // WORD
 
     def add(self, c: Cost) -> None:
         self.requests += c.requests
@@ -56,11 +74,9 @@ class Site:
 def count(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> None:
     """Add an access at word addresses ``part + offset``.
 
-    The cost repeats where the offset does, modulo a sector (global) or the width (shared: moving all lanes alike only
-    renames the banks), so each case is worked out once.
+    The cost repeats where the offset does, modulo the site's period, so each case is worked out once.
     """
-    shift = offset % (SECTOR_WORDS if site.space == "global" else site.width)
-    key = (site.space, site.op, site.width, active, shift)
+    key = (site.space, site.op, site.width, site.past_l1, active, offset % site.period)
     cost: Cost | None = part.memo.get(key)
     if cost is None:
         cost = (
@@ -75,11 +91,12 @@ def count(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> 
 
 def _global(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> Cost:
     lanes = batch.warp_mask(active)
-    addresses = batch.by_warp((part.array + offset) * 4)
+    addresses = batch.by_warp((part.array + offset) * WORD)
+    sectors = pair_sectors_of(addresses, lanes) if site.past_l1 else sectors_of(addresses, lanes, WORD * site.width)
     return Cost(
         requests=int(lanes.any(axis=1).sum()),
-        sectors=int(sectors_of(addresses, lanes, 4 * site.width).sum()),
-        bytes_used=int(bytes_used_of(addresses, lanes, 4 * site.width).sum()),
+        sectors=int(sectors.sum()),
+        bytes_used=int(bytes_used_of(addresses, lanes, WORD * site.width).sum()),
     )
 
 

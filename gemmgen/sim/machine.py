@@ -131,10 +131,12 @@ class Machine:
             found = self.registers[array] = Register(array.name, shape_of(array))
         return found
 
-    def site(self, op: Op, array: Array, width: int, origin: str, space: str | None = None) -> Site:
+    def site(
+        self, op: Op, array: Array, width: int, origin: str, space: str | None = None, past_l1: bool = False
+    ) -> Site:
         """A new access of the program. ``space`` is the array's unless given: "tma" counts apart, "engine" not."""
         space = array.space if space is None else space
-        made = Site(len(self.sites), op, space, array.operand, array.name, width, self.line(origin))
+        made = Site(len(self.sites), op, space, array.operand, array.name, width, self.line(origin), past_l1)
         self.sites.append(made)
         return made
 
