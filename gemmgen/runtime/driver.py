@@ -51,8 +51,9 @@ class _CurrentDevice(threading.local):
         function.argtypes = (ctypes.c_void_p,)
         self._ask = functools.partial(function, ctypes.c_void_p(ctypes.addressof(self._answer)))
 
-    def is_number(self, ordinal: int) -> bool:
-        return self._ask() == 0 and self._answer.value == ordinal
+    def number(self) -> int:
+        """-1 where there is none."""
+        return self._answer.value if self._ask() == 0 else -1
 
 
 @functools.cache
@@ -79,7 +80,13 @@ def failure(what: str, status: Any) -> LaunchError:
 
 def is_current(ordinal: int) -> bool:
     """Whether this thread's current context is of that GPU."""
-    return _current_device().is_number(ordinal)
+    return _current_device().number() == ordinal
+
+
+def current_device() -> int:
+    """The GPU of this thread's current context. Raises LaunchError where there is none."""
+    found = _current_device().number()
+    return found if found >= 0 else int(call("cuCtxGetDevice"))
 
 
 def make_current(ordinal: int) -> None:

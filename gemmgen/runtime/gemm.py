@@ -85,8 +85,8 @@ class GpuGemm:
         if seen is not None:
             key, device, a, b, c = seen
             prepared = self._prepared.get((key, alpha, beta))
-            if prepared is not None and prepared.alone and not _meet(prepared.spans, a, b, c) and is_current(device):
-                prepared.alone(a, b, c, 0, at)
+            if prepared is not None and not _meet(prepared.spans, a, b, c) and is_current(device):
+                self._run(prepared, a, b, c, at)
                 return C
         return self._call(A, B, C, alpha, beta, at, None if seen is None else seen[0])
 
@@ -99,11 +99,12 @@ class GpuGemm:
         prepared = self._prepared.get((key, alpha, beta))
         if prepared is None or _meet(prepared.spans, a.address, b.address, c.address):
             prepared = self._prepare((key, alpha, beta), a, b, c, alpha, beta)
+        addresses = a.address, b.address, c.address
         if is_current(a.device):
-            self._run(prepared, (a, b, c), stream)
+            self._run(prepared, *addresses, stream)
         else:
             with on_device(a.device):
-                self._run(prepared, (a, b, c), stream)
+                self._run(prepared, *addresses, stream)
         return C
 
     def keep_workspace(self, stream: int) -> None:
@@ -138,7 +139,7 @@ class GpuGemm:
                     if name != "C" or beta != 0.0:
                         memory.upload(values, base + starts[name], at)
                 a, b, c = (_packed(v, base + starts[x], orders[x], device.ordinal) for x, v in packed.items())
-                self._run(self._prepare(None, a, b, c, alpha, beta), (a, b, c), at)
+                self._run(self._prepare(None, a, b, c, alpha, beta), a.address, b.address, c.address, at)
                 memory.download(base + starts["C"], packed["C"], at)
         if packed["C"] is not C:
             C[...] = packed["C"]
@@ -218,31 +219,31 @@ class GpuGemm:
                 self._modules[key] = self._module_for(step.variant, step.kernel, device)
             return self._modules[key]
 
-    def _run(self, prepared: _Prepared, views: tuple[ArrayView, ArrayView, ArrayView], stream: int) -> None:
+    def _run(self, prepared: _Prepared, a: int, b: int, c: int, stream: int) -> None:
+        """Enqueue a plan for operands at these addresses, in the current context."""
+        if prepared.alone is not None:
+            prepared.alone(a, b, c, 0, stream)
+            return
         if not prepared.workspace:
-            a, b, c = views
             for launch in prepared.launches:
-                launch(a.address, b.address, c.address, 0, stream)
+                launch(a, b, c, 0, stream)
             return
         kept = self._kept.get(stream)
         if kept is None:
             with memory.workspace(prepared.workspace, stream) as base:
-                self._run_with(prepared, views, base, stream)
+                _run_with(prepared, a, b, c, base, stream)
             return
         with kept.lock:  # the steps of one call follow one another on the stream
-            self._run_with(prepared, views, kept.of(prepared.workspace), stream)
+            _run_with(prepared, a, b, c, kept.of(prepared.workspace), stream)
 
-    def _run_with(
-        self, prepared: _Prepared, views: tuple[ArrayView, ArrayView, ArrayView], base: int, stream: int
-    ) -> None:
-        """The copies to memory from ``base`` on, then the launches, whose own memory comes after the copies'."""
-        a, b, c = views
-        at_a, at_b = a.address, b.address
-        if prepared.copies is not None:
-            at_a, at_b = prepared.copies(at_a, at_b, base, stream)
-            base += prepared.copies.bytes
-        for launch in prepared.launches:
-            launch(at_a, at_b, c.address, base, stream)
+
+def _run_with(prepared: _Prepared, a: int, b: int, c: int, base: int, stream: int) -> None:
+    """The copies to memory from ``base`` on, then the launches, whose own memory comes after the copies'."""
+    if prepared.copies is not None:
+        a, b = prepared.copies(a, b, base, stream)
+        base += prepared.copies.bytes
+    for launch in prepared.launches:
+        launch(a, b, c, base, stream)
 
 
 def _rounded(size: int) -> int:

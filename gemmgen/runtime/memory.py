@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import LaunchError
-from gemmgen.runtime.driver import LEGACY_STREAM, bindings, call, on_device
+from gemmgen.runtime.driver import LEGACY_STREAM, bindings, call, current_device, failure, library, on_device
 
 if TYPE_CHECKING:
     from gemmgen.runtime.arrays import ArrayView
@@ -139,18 +140,44 @@ def download_view(x: ArrayView) -> Any:
 KEPT_BYTES = 256 << 20  # of freed workspaces, what stays with the program from one synchronisation to the next
 
 
-@contextmanager
-def workspace(size: int, stream: int) -> Iterator[int]:
-    """Device memory in the order of a stream, at a multiple of 256 bytes; may be used in a graph that is captured."""
-    address = int(call("cuMemAllocFromPoolAsync", max(size, 1), _pool(int(call("cuCtxGetDevice"))), stream))
-    try:
-        yield address
-    finally:
-        call("cuMemFreeAsync", address, stream)
+class workspace:
+    """Device memory in the order of a stream, at a multiple of 256 bytes; may be used in a graph that is captured.
+
+    ``with workspace(size, stream) as address:`` in the current context. Raises LaunchError where there is not enough.
+    """
+
+    __slots__ = ("_address", "_size", "_stream")
+
+    def __init__(self, size: int, stream: int) -> None:
+        self._size, self._stream = max(size, 1), stream
+
+    def __enter__(self) -> int:
+        allocate, _ = _stream_ordered()
+        found = ctypes.c_void_p()
+        status = allocate(ctypes.addressof(found), self._size, _pool(current_device()), self._stream)
+        if status != 0:
+            raise failure(f"allocating {self._size} bytes (cuMemAllocFromPoolAsync)", status)
+        self._address = found.value or 0
+        return self._address
+
+    def __exit__(self, *_: object) -> None:
+        free = _stream_ordered()[1]
+        status = free(self._address, self._stream)
+        if status != 0:
+            raise failure("cuMemFreeAsync", status)
 
 
 @functools.cache
-def _pool(ordinal: int) -> Any:
+def _stream_ordered() -> tuple[Callable[[int, int, int, int], int], Callable[[int, int], int]]:
+    """The driver's own cuMemAllocFromPoolAsync and cuMemFreeAsync: calls that are quick, see driver.library."""
+    allocate, free = library().cuMemAllocFromPoolAsync, library().cuMemFreeAsync
+    allocate.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
+    free.argtypes = (ctypes.c_uint64, ctypes.c_void_p)
+    return allocate, free
+
+
+@functools.cache
+def _pool(ordinal: int) -> int:
     """A pool of gemmgen's own on a GPU: a default one gives all back to the system whenever something waits."""
     driver = bindings()
     where = driver.CUmemLocation()
@@ -161,7 +188,7 @@ def _pool(ordinal: int) -> Any:
     pool = call("cuMemPoolCreate", properties)
     threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
     call("cuMemPoolSetAttribute", pool, threshold, driver.cuuint64_t(KEPT_BYTES))
-    return pool
+    return int(pool)
 
 
 class Kept:
