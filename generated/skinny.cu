@@ -1,36 +1,78 @@
-// skinny, exact variant: for M that is a multiple of 16 and N of 512 and K of 64, and rows of A, B and C
-// whose start and length are multiples of 16 bytes.
+// skinny, exact variant: for M that is a multiple of 16 and N of 64 and K of 32, and rows of B and C whose
+// start and length are multiples of 16 bytes.
 //
 //     kernel skinny
-//     tile   block  16x512x64
-//     tile   thread 16x4
-//     use    coalescing, smem, transposeA, float4, directB
-//     unroll 16
-//     split_k 16
+//     tile   block  16x64x32
+//     tile   warp   16x32
+//     tile   thread 4x4
+//     use    coalescing, smem, transposeA, float4, warptile, cpasync, prefetch
+//     stages 3
+//     pad_a  4
+//     split_k 8
 //
-// Rung 5 for few rows of C: a block has all of them, and a thread fetches its own columns of B from global
-// memory, once. B is nearly all of the traffic, and sixteen blocks along K have enough of it on its way.
+// Rung 8 for few rows of C: a block has all of them, so that B, nearly all of the traffic, is read once.
+// Narrow tiles, eight blocks along K and three stages keep enough of B on its way to memory's full speed.
 // Launched with C pointing to a workspace: a matrix of M rows for each blockIdx.z, ldc elements from one row
 // to the next, with alpha 1 and beta 0. skinny_reduce makes C of them.
 // Made by: gemmgen compile specs/skinny.gemm
 
-constexpr int BM = 16;                          // rows of C that a block computes
-constexpr int BN = 512;                         // columns of C that a block computes
-constexpr int BK = 64;                          // step along K: the depth of the tiles in shared memory
-constexpr int TM = 16;                          // rows of one piece of a thread
-constexpr int TN = 4;                           // columns of one piece of a thread
-constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for each TM x TN piece
-constexpr int SPLIT_K = 16;                     // blocks that share the sum over K of one tile of C
-constexpr int STRIDE_A = THREADS / (BK / 4);    // lines of the tile of A that one pass of the block copies
-constexpr int UNROLL = 16;                      // steps along k in the text of the main loop
+constexpr int BM = 16;                        // rows of C that a block computes
+constexpr int BN = 64;                        // columns of C that a block computes
+constexpr int BK = 32;                        // step along K: the depth of the tiles in shared memory
+constexpr int WM = 16;                        // rows of the block's tile that a warp computes
+constexpr int WN = 32;                        // columns of the block's tile that a warp computes
+constexpr int TM = 4;                         // rows of one piece of a thread
+constexpr int TN = 4;                         // columns of one piece of a thread
+constexpr int M_ITER = 1;                     // pieces of a thread along M
+constexpr int N_ITER = 1;                     // pieces of a thread along N
+constexpr int SUB_M = WM / M_ITER;            // rows from one piece to the next
+constexpr int SUB_N = WN / N_ITER;            // columns from one piece to the next
+constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int SPLIT_K = 8;                    // blocks that share the sum over K of one tile of C
+constexpr int STAGES = 3;                     // tiles of A and of B in shared memory
+constexpr int PAD_A = 4;                      // elements left empty after each row of As
+constexpr int STRIDE_A = THREADS / BK;        // lines of the tile of A that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
 
-static_assert(BM % TM == 0 && BN % TN == 0, "the block's tile is whole pieces of a thread");
-static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
-static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
+static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
+static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
+static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
+static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
-__device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+// The address of shared memory as instructions want it: 32 bits.
+__device__ __forceinline__ unsigned int shared_address(const void* p)
+{
+    return (unsigned int)__cvta_generic_to_shared(p);
+}
+
+// Starts a copy of 4 bytes to shared memory that goes past the registers.
+__device__ __forceinline__ void cp_async4(float* dst, const float* src)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                 :: "r"(shared_address(dst)), "l"(src) : "memory");
+}
+
+// Starts a copy of 16 bytes to shared memory that goes past the registers.
+__device__ __forceinline__ void cp_async16(float* dst, const float* src)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(shared_address(dst)), "l"(src) : "memory");
+}
+
+// The copies that this thread started since the last call are one group.
+__device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until all groups but the last have landed, as far as this thread's own copies go.
+__device__ __forceinline__ void cp_async_wait1()
+{
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+}
 
 // M: rows of A and C
 // N: columns of B and C
@@ -40,11 +82,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
        float* C, size_t ldc)
 {
-    __shared__ alignas(16) float As[BK][BM];
+    __shared__ alignas(16) float As[STAGES][BK][BM + PAD_A];
+    __shared__ alignas(16) float Bs[STAGES][BK][BN];
 
     // 1. Placement: what this thread computes
-    const int threadCol = threadIdx.x;  // consecutive threads walk along a row of C
-    const int col = threadCol * TN;     // first column of this thread in the block's tile
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int threadRow = lane / (SUB_N / TN);
+    const int threadCol = lane % (SUB_N / TN);   // consecutive threads walk along a row of C
+    const int row = threadRow * TM;              // first row of this thread in the block's tile
+    const int col = warp * WN + threadCol * TN;  // first column of this thread in the block's tile
     // how much of K each of the SPLIT_K blocks sums, at most
     const int sliceK = (K + BK * SPLIT_K - 1) / (BK * SPLIT_K) * BK;
     const int firstK = (size_t)blockIdx.z * sliceK;            // where this block's part of K begins
@@ -53,40 +100,79 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     const float* blockB = B + firstK * ldb + blockIdx.x * BN;  // its columns of B
     // its tile of C
     float* blockC = C + (size_t)blockIdx.z * M * ldc + blockIdx.y * BM * ldc + blockIdx.x * BN;
-    const int innerRowA = threadIdx.x / (BK / 4);  // which row of A's tile this thread copies first
-    const int innerColA = threadIdx.x % (BK / 4);  // and which 4 columns
+    const int innerRowA = threadIdx.x / BK;        // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % BK;        // and which column
+    const int innerRowB = threadIdx.x / (BN / 4);  // which row of B's tile this thread copies first
+    const int innerColB = threadIdx.x % (BN / 4);  // and which 4 columns
 
-    // 2. Walk along K: each turn multiplies one tile of A with B as it comes from global memory
-    float threadResults[TM][TN] = {};  // this thread's elements of C, in registers throughout
-    alignas(16) float regM[TM];        // its rows of A at one k
-    alignas(16) float regN[TN];        // its columns of B at one k
-    for (int k0 = 0; k0 < depth; k0 += BK) {
-        const float* tileA = blockA + k0;
-        const float* tileB = blockB + k0 * ldb;
-        #pragma unroll
-        for (int offset = 0; offset < BM; offset += STRIDE_A) {
-            alignas(16) float staged[4];
-            as_float4(staged) = as_float4(&tileA[(innerRowA + offset) * lda + innerColA * 4]);
+    // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
+    const int tiles = depth / BK;        // steps of BK along K
+    float threadResults[TM][TN] = {};    // this thread's elements of C, in registers throughout
+    alignas(16) float regM[2][TM] = {};  // its rows of A at one k, and of the one before
+    alignas(16) float regN[2][TN] = {};  // its columns of B at one k, and of the one before
+
+    // fill the pipeline
+    for (int t = 0; t < STAGES - 1; ++t) {
+        if (t < tiles) {
+            const int k0 = t * BK;
+            const float* tileA = blockA + k0;
+            const float* tileB = blockB + k0 * ldb;
             #pragma unroll
-            for (int v = 0; v < 4; ++v) As[innerColA * 4 + v][innerRowA + offset] = staged[v];
+            for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                cp_async4(&As[t][innerColA][innerRowA + offset],
+                    &tileA[(innerRowA + offset) * lda + innerColA]);
+            }
+            #pragma unroll
+            for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                cp_async16(&Bs[t][innerRowB + offset][innerColB * 4],
+                    &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
+            }
         }
-        __syncthreads();  // As: written by all threads above, read by all below
+        cp_async_commit();
+    }
+    for (int t = 0; t < tiles; ++t) {
+        const int stage = t % STAGES;
+        cp_async_wait1();
+        __syncthreads();  // As, Bs: read by all threads above, overwritten below
 
-        #pragma unroll 1
-        for (int kk = 0; kk < BK; kk += UNROLL) {
+        const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
+        if (t + STAGES - 1 < tiles) {
+            const int k0 = (t + STAGES - 1) * BK;
+            const float* tileA = blockA + k0;
+            const float* tileB = blockB + k0 * ldb;
             #pragma unroll
-            for (int step = 0; step < UNROLL; ++step) {
+            for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                cp_async4(&As[freeStage][innerColA][innerRowA + offset],
+                    &tileA[(innerRowA + offset) * lda + innerColA]);
+            }
+            #pragma unroll
+            for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                cp_async16(&Bs[freeStage][innerRowB + offset][innerColB * 4],
+                    &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
+            }
+        }
+        cp_async_commit();
+        #pragma unroll
+        for (int k = 0; k < BK; ++k) {
+            as_float4(&regM[k % 2][0]) = as_float4(&As[stage][k][row]);
+            as_float4(&regN[k % 2][0]) = as_float4(&Bs[stage][k][col]);
+
+            // the products of the step before, whose fragments are here by now
+            #pragma unroll
+            for (int m = 0; m < TM; ++m) {
                 #pragma unroll
-                for (int i = 0; i < TM; i += 4) as_float4(&regM[i]) = as_float4(&As[kk + step][i]);
-                as_float4(regN) = as_float4(&tileB[(kk + step) * ldb + col]);
-                #pragma unroll
-                for (int m = 0; m < TM; ++m) {
-                    #pragma unroll
-                    for (int n = 0; n < TN; ++n) threadResults[m][n] += regM[m] * regN[n];
+                for (int n = 0; n < TN; ++n) {
+                    threadResults[m][n] += regM[(k + 1) % 2][m] * regN[(k + 1) % 2][n];
                 }
             }
         }
-        __syncthreads();  // As: read by all threads above, overwritten by the next step
+    }
+
+    // the products of the last step
+    #pragma unroll
+    for (int m = 0; m < TM; ++m) {
+        #pragma unroll
+        for (int n = 0; n < TN; ++n) threadResults[m][n] += regM[1][m] * regN[1][n];
     }
 
     // 3. Epilogue: C = alpha * A B + beta * C
@@ -97,10 +183,10 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
         for (int v = 0; v < 4; ++v) out[v] = alpha * threadResults[i][v];
         if (beta != 0.0f) {
             alignas(16) float old[4];
-            as_float4(old) = as_float4(&blockC[i * ldc + col]);
+            as_float4(old) = as_float4(&blockC[(row + i) * ldc + col]);
             #pragma unroll
             for (int v = 0; v < 4; ++v) out[v] += beta * old[v];
         }
-        as_float4(&blockC[i * ldc + col]) = as_float4(out);
+        as_float4(&blockC[(row + i) * ldc + col]) = as_float4(out);
     }
 }

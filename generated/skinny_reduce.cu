@@ -2,16 +2,18 @@
 // multiples of 16 bytes.
 //
 //     kernel skinny
-//     tile   block  16x512x64
-//     tile   thread 16x4
-//     use    coalescing, smem, transposeA, float4, directB
-//     unroll 16
-//     split_k 16
+//     tile   block  16x64x32
+//     tile   warp   16x32
+//     tile   thread 4x4
+//     use    coalescing, smem, transposeA, float4, warptile, cpasync, prefetch
+//     stages 3
+//     pad_a  4
+//     split_k 8
 //
 // Adds up what the blocks that share a tile of C left in W.
 // Made by: gemmgen compile specs/skinny.gemm
 
-constexpr int SPLIT_K = 16;   // slices to add up
+constexpr int SPLIT_K = 8;    // slices to add up
 constexpr int THREADS = 256;  // threads in a block
 
 // 16 bytes in one access: p must be aligned to 16 bytes.

@@ -44,7 +44,10 @@ LADDER = {  # block, warp, thread, threads a block, toggles
         "coalescing smem float4 warptile tma release alongK prefetch snake separators",
     ),
     "splitk": ((64, 64, 16), None, (8, 4), 128, "coalescing smem transposeA float4"),
-    "skinny": ((16, 512, 64), None, (16, 4), 128, "coalescing smem transposeA float4 directB"),
+    "skinny": (
+        (16, 64, 32), (16, 32), (4, 4), 64,
+        "coalescing smem transposeA float4 warptile cpasync prefetch",
+    ),
 }
 
 

@@ -102,9 +102,9 @@ RUNGS: tuple[Rung, ...] = (
     ),
     Rung(
         "skinny",
-        "wasted rows of the tile where C has few: B is read once, past shared memory",
-        "DRAM bandwidth: the bytes of B",
-        after="vectorized",
+        "wasted rows of the tile where C has few: B is read once; and latency of global memory: much of it on its way",
+        "shared memory: small pieces use what they read few times; and DRAM bandwidth, as much: the bytes of B",
+        after="cpasync",
         most=(16, None, None),
     ),
 )
