@@ -44,15 +44,14 @@ PIPE: Mapping[str, str] = {
 """Wavefronts of shared memory that passed its pipe: those of the instructions, and what a busy multiprocessor replays,
 which is another number from run to run."""
 
-_COPIES = "sm__sass_l1tex_t_{}_pipe_lsu_mem_global_op_ldgsts_cache_{}.sum"
+_COPIES = "sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts_cache_{}.sum"
 
 ASYNCHRONOUS: Mapping[str, tuple[str, ...]] = {
-    "asynchronous copy requests": (_COPIES.format("requests", "access"), _COPIES.format("requests", "bypass")),
-    "asynchronous copy sectors": (_COPIES.format("sectors", "access"), _COPIES.format("sectors", "bypass")),
+    "asynchronous copy requests": (_COPIES.format("access"), _COPIES.format("bypass")),
     "sectors by TMA": ("l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",),
 }
 """Counts of copies past the registers, and the counters that are each together: those that stay in L1, and those that
-pass it by."""
+pass it by. Their sectors are among those of all loads; the counters of them alone differ from run to run."""
 
 BUSY: Mapping[str, str] = {
     "issue": "smsp__issue_active.avg.pct_of_peak_sustained_active",
@@ -176,15 +175,8 @@ def predicted(e: Explanation) -> dict[str, int]:
         "shared store requests": kept.requests,
         "shared store wavefronts": kept.wavefronts,
         "asynchronous copy requests": loads.requests - alone.requests,
-        "asynchronous copy sectors": _asynchronous_sectors(e.counts),
         "sectors by TMA": boxes.sectors,
     }
-
-
-def _asynchronous_sectors(counts: Counts) -> int:
-    """Sectors of copies by cp.async; where they pass by the L1, as their own counter has it, those asked of the L2."""
-    copies = [a for a in counts.accesses if isinstance(a.statement, Call) and (a.space, a.op) == ("global", "load")]
-    return sum(a.cost.fetched or a.cost.sectors for a in copies)
 
 
 def _idle(e: Explanation) -> int:
@@ -192,8 +184,8 @@ def _idle(e: Explanation) -> int:
     if e.compiled is None or e.compiled.loop is None or not is_asynchronous(e):
         return 0
     spec = e.ir.spec
-    tiles = -(-e.size[2] // (spec.block[2] * spec.split_k))
-    return e.compiled.loop.idle_loads * tiles * e.blocks * -(-e.ir.threads // WARP)
+    tiles = -(-e.size[2] // spec.block[2])  # of all the blocks together that share a sum
+    return e.compiled.loop.idle_loads * tiles * (e.blocks // spec.split_k) * -(-e.ir.threads // WARP)
 
 
 def _scalings(counts: Counts) -> int:

@@ -42,7 +42,7 @@ class Cost:
     ``ideal_wavefronts`` of shared ones. ``bytes_used`` are the distinct bytes that each request asks for; ``elements``
     are what the threads ask for, each for itself. ``merged_requests`` and ``merged_wavefronts`` are those of shared
     accesses once the compiler has joined loads of one word, neighbours in an unrolled loop, into wider loads, where
-    their addresses allow it. ``fetched`` are the sectors that copies past the L1 ask of the L2.
+    their addresses allow it.
     """
 
     requests: int = 0
@@ -54,7 +54,6 @@ class Cost:
     ideal_wavefronts: int = 0
     merged_requests: int = 0
     merged_wavefronts: int = 0
-    fetched: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)))
@@ -269,13 +268,12 @@ def _piece(access: Access, values: dict[str, Ints], weights: Ints, lanes: Lanes,
     if access.array.space == "global":
         place = address * access.element_bytes + base
         size = access.lane_bytes
-        past_l1 = access.past_l1
-        sectors = memory.pair_sectors_of(place, active) if past_l1 else memory.sectors_of(place, active, size)
+        paired = access.past_l1
+        sectors = memory.pair_sectors_of(place, active) if paired else memory.sectors_of(place, active, size)
         return Cost(
             requests,
             elements,
             sectors=total(sectors),
-            fetched=total(memory.pair_fetches_of(place, active)) if past_l1 else 0,
             lines=total(memory.lines_of(place, active, size)),
             bytes_used=total(memory.bytes_used_of(place, active, size)),
         )

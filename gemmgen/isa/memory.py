@@ -8,11 +8,10 @@ neighbour (lane ^ 1), or every lane's that of lane ^ 2, is served in half as man
 Global memory moves in sectors. An ordinary access takes the distinct ones of its warp. Two others were measured too, on
 an H200, by launches of single warps and boxes whose addresses were chosen one by one:
 
-- a copy of 16 bytes a lane past the L1 (``cp.async.cg``) is served by pairs of neighbouring lanes. Each pair counts one
-  sector for every cache line that it touches, and asks the L2 for one sector where the two lanes have the two halves
-  of one, else for one a lane;
-- the TMA engine takes a box row by row and a row in pieces of 128 bytes, each by itself: the sectors in which what it
-  has inside the matrix lies, by pieces of 16 bytes, and one for every 32 bytes that it has to fill with zeros.
+- a copy of 16 bytes a lane past the L1 (``cp.async.cg``) is served by pairs of neighbouring lanes, each of which counts
+  one sector for every cache line that it touches;
+- the TMA engine takes a box row by row, and of a row what goes to one line of 128 bytes of shared memory by itself: the
+  sectors in which lies what it has inside the matrix, in units of 16 bytes, and one for every 32 bytes of zeros.
 
 The functions ending in ``_of`` take many warps at once as NumPy arrays of shape [warps, 32]; NumPy is imported only
 when one is called.
@@ -36,8 +35,8 @@ WARP = 32
 BANKS = 32
 SECTOR = 32
 """Bytes of a sector: the unit in which global memory is moved."""
-PIECE = 16
-"""Bytes of the widest access of a lane, and of what the TMA engine counts in."""
+UNIT = 16
+"""Bytes of the widest access of a lane, and the unit of what the TMA engine fetches."""
 LINE = 128
 """Bytes of a cache line, four sectors under one tag."""
 
@@ -119,14 +118,7 @@ def sectors_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
 
 def pair_sectors_of(addresses: Lanes, active: Mask) -> Lanes:
     """Sectors that copies of 16 bytes a lane past the L1 count there: byte addresses [warps, 32] -> [warps]."""
-    return _by_pattern(addresses, active, LINE, lambda w, a: _by_pairs(w, a, lambda x, y: x // LINE == y // LINE))
-
-
-def pair_fetches_of(addresses: Lanes, active: Mask) -> Lanes:
-    """Sectors that copies of 16 bytes a lane past the L1 ask of the L2: byte addresses [warps, 32] -> [warps]."""
-    return _by_pattern(
-        addresses, active, SECTOR, lambda w, a: _by_pairs(w, a, lambda x, y: (x // SECTOR == y // SECTOR) & (x != y))
-    )
+    return _by_pattern(addresses, active, LINE, _by_pairs)
 
 
 def box_sectors_of(first: Lanes, pitch: int, columns: Lanes, rows: Lanes, box: tuple[int, int]) -> Lanes:
@@ -138,13 +130,15 @@ def box_sectors_of(first: Lanes, pitch: int, columns: Lanes, rows: Lanes, box: t
     import numpy as np
 
     along, across = box
-    row, start = np.arange(across)[:, None], np.arange(0, along, LINE)
-    length = np.minimum(LINE, along - start)
-    inside = np.clip(columns[:, None, None] - start, 0, length) * (row < rows[:, None, None])
-    pieces = -(-inside // PIECE)
+    row = np.arange(across)[:, None]
+    # The pieces of a row, from where to where: they begin with the lines of shared memory.
+    line = np.arange(along // LINE + 2) * LINE - row * along % LINE
+    start, end = np.clip(line, 0, along), np.clip(line + LINE, 0, along)
+    inside = np.clip(columns[:, None, None], start, end) - start
+    units = -(-inside * (row < rows[:, None, None]) // UNIT)
     at = (first[:, None, None] + row * pitch + start) % SECTOR
-    fetched = -(-(at * (pieces > 0) + pieces * PIECE) // SECTOR)
-    zeros = -(-(-(-length // PIECE) - pieces) // (SECTOR // PIECE))
+    fetched = -(-(at * (units > 0) + units * UNIT) // SECTOR)
+    zeros = -(-(-(start - end) // UNIT - units) // (SECTOR // UNIT))
     total: Lanes = (fetched + zeros).sum(axis=(1, 2), dtype=np.int64)
     return total
 
@@ -256,12 +250,12 @@ def _pieces(addresses: Lanes, active: Mask, nbytes: int, size: int) -> Lanes:
     return result
 
 
-def _by_pairs(addresses: Lanes, active: Mask, together: Callable[[Lanes, Lanes], Mask]) -> Lanes:
-    """One for each pair of neighbouring lanes whose addresses go together, else one for each active lane."""
+def _by_pairs(addresses: Lanes, active: Mask) -> Lanes:
+    """Cache lines that each pair of neighbouring lanes touches."""
     import numpy as np
 
-    even, odd = addresses[:, ::2], addresses[:, 1::2]
-    joined = together(even, odd) & active[:, ::2] & active[:, 1::2]
+    lines = addresses // LINE
+    joined = (lines[:, ::2] == lines[:, 1::2]) & active[:, ::2] & active[:, 1::2]
     result: Lanes = active.sum(axis=1, dtype=np.int64) - joined.sum(axis=1, dtype=np.int64)
     return result
 

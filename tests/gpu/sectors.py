@@ -30,12 +30,8 @@ from gemmgen.isa.async_copy import (  # noqa: E402
 )
 from gemmgen.runtime.ncu import profile  # noqa: E402
 
-LDGSTS = "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_{}.sum"
-COUNTERS = {
-    "l1_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),
-    "ldgsts_sectors": (LDGSTS.format("access"), LDGSTS.format("bypass")),
-    "sectors": ("l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",),
-}
+COPIED = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+FETCHED = "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum"
 OWN = 8
 """Sectors that a warp's kernel loads to know its places and conditions: 32 of each."""
 BEFORE = 1 << 20
@@ -175,18 +171,16 @@ def main(arguments: list[str]) -> int:
         launch_all()
         return 0
     path = Path(arguments[0]) if arguments else ROOT / "generated" / "h200" / "sectors.json"
-    names = [name for group in COUNTERS.values() for name in group]
-    text, _ = profile([sys.executable, __file__, "--launch"], names)
+    text, _ = profile([sys.executable, __file__, "--launch"], [COPIED, FETCHED])
     found = [m.values for m in parse_ncu(text)]
     copied, fetched = copies(), boxes()
     assert len(found) == len(copied) + len(fetched), f"{len(found)} launches were measured"
     for c, values in zip(copied, found, strict=False):
-        c |= {name: round(sum(values[x] for x in COUNTERS[name])) for name in ("l1_sectors", "ldgsts_sectors")}
-        c["l1_sectors"] -= OWN
+        c["sectors"] = round(values[COPIED]) - OWN
     for b, values in zip(fetched, found[len(copied) :], strict=True):
-        b["sectors"] = round(values[COUNTERS["sectors"][0]])
+        b["sectors"] = round(values[FETCHED])
     told = (answer(["ncu", "--version"]) or "").splitlines()
-    record = {**machine(), "ncu": told[-1] if told else None, "counters": COUNTERS}
+    record = {**machine(), "ncu": told[-1] if told else None, "counters": {"copies": COPIED, "boxes": FETCHED}}
     lines = {key: ",\n".join("  " + json.dumps(row) for row in rows) for key, rows in
              (("copies", copied), ("boxes", fetched))}  # fmt: skip
     head = json.dumps(record, indent=1)[:-2]
