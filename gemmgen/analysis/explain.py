@@ -123,6 +123,7 @@ class Explanation:
             "requests": a.cost.requests,
             "sectors": a.cost.sectors,
             "wavefronts": a.cost.wavefronts,
+            **({"bytes": a.cost.bytes_used} if a.space == "tma" else {}),
         }
 
     def to_dict(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def share_text(e: Explanation, of: Bottleneck) -> str:
     if of.cause:
         return (
             f"That costs {time_text(of.seconds)} of the {time_text(of.total_s)} that are expected, {of.share:.0%}, "
-            f"where {alone} (modelled): {MEANS[of.cause]}."
+            f"where {alone}{_waited(e, of)} (modelled): {MEANS[of.cause]}."
         )
     if of.resource == "latency":
         return (
@@ -48,6 +48,11 @@ def share_text(e: Explanation, of: Bottleneck) -> str:
         f"That takes {time_text(of.seconds)} of the {time_text(of.total_s)} that are expected, {of.share:.0%}, waiting "
         f"the other {time_text(e.bound.latency_s)}, and {alone} (modelled)."
     )
+
+
+def _waited(e: Explanation, of: Bottleneck) -> str:
+    """All the waiting, of which the cause is a part."""
+    return f" and {time_text(e.bound.latency_s)} are waited in all" if of.resource == "latency" else ""
 
 
 def _why(e: Explanation, of: Bottleneck) -> str:

@@ -50,6 +50,6 @@ def counted(size: Size, found: list[RungFacts]) -> LadderResult:
     lines = []
     for f in found:
         e = f.explanation
-        counts = Counted.of(e.to_dict(), e.counts.total("tma", "load").bytes_used) if e else None
+        counts = Counted.of(e.to_dict()) if e else None
         lines.append(RungResult(f.rung, f.check.ok, counted=counts))
     return LadderResult(size, machine(), lines)

@@ -63,16 +63,16 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "warptile",
         "shared memory: the lanes of a warp lie close, and read fewer values",
-        "register ports: three blocks a multiprocessor leave a thread few registers to choose from",
+        "register ports: three blocks an SM, to fill one another's waits, leave a thread few registers to choose from",
     ),
     Rung(
         "doublebuffer",
-        "register ports: two blocks leave more registers; and latency of global memory: a second buffer",
+        "register ports: a second buffer fills the waits, and two blocks an SM leave a thread more registers",
         "latency of shared memory: no fragment is fetched ahead",
     ),
     Rung(
         "cpasync",
-        "latency of shared memory: fragments are fetched a step ahead; copies go past the registers",
+        "latency of shared memory: prefetch has fragments fetched a step ahead; cpasync, copies past the registers",
         "register ports: products in plain order often find their operands in one bank",
     ),
     Rung(
@@ -118,6 +118,7 @@ class Counted:
     global_load_requests: int
     global_load_sectors: int
     global_load_bytes_used: int
+    tma_load_sectors: int
     tma_load_bytes: int
     shared_load_requests: int
     shared_load_wavefronts: int
@@ -125,14 +126,16 @@ class Counted:
     fma: int
 
     @classmethod
-    def of(cls, counters: Mapping[str, Any], boxes: int) -> Counted:
-        """From ``Simulation.counters``, or an explanation's; ``boxes`` is the bytes that TMA fetches."""
+    def of(cls, counters: Mapping[str, Any]) -> Counted:
+        """From ``Simulation.counters``, or an explanation's."""
         loads, shared = counters["global"]["load"], counters["shared"]["load"]
+        boxes = [a for a in counters["accesses"] if a["space"] == "tma"]
         return cls(
             loads["requests"],
             loads["sectors"],
             loads["bytes_used"],
-            boxes,
+            sum(a["sectors"] for a in boxes),
+            sum(a["bytes"] for a in boxes),
             shared["requests"],
             shared["wavefronts"],
             shared["ideal_wavefronts"],
@@ -232,10 +235,10 @@ def counted_table(result: LadderResult) -> str:
         c, rung = line.counted, line.rung
         counts: list[object] = [None] * 4
         if c is not None:  # else nobody knows how to count this kernel
-            moved = 32 * c.global_load_sectors + c.tma_load_bytes
-            used = f"{(c.global_load_bytes_used + c.tma_load_bytes) / max(1, moved):.0%}"
+            moved = c.global_load_sectors + c.tma_load_sectors
+            used = f"{(c.global_load_bytes_used + c.tma_load_bytes) / max(1, 32 * moved):.0%}"
             a_load = f"{c.fma / max(1, 32 * c.shared_load_requests):.1f}" if c.shared_load_requests else None
-            counts = [moved // 32, used, c.shared_load_wavefronts, a_load]
+            counts = [moved, used, c.shared_load_wavefronts, a_load]
         rows.append([*result.lead(number), *counts, rung.fixes or None, rung.leaves])
     headers = [
         "#", "kernel", "global sectors", "of them used", "shared wavefronts", "FMA a shared load", "bottleneck fixed",
@@ -245,7 +248,7 @@ def counted_table(result: LadderResult) -> str:
 
 
 SIDE_EXPLAINED = (
-    "side: a branch for shapes of its own, from the rung vectorized; no larger than what it is for, in each dimension"
+    "side: a branch for shapes of its own; in each dimension no larger than what it is for"
 )
 COUNTS_EXPLAINED = (
     "loads only: 32-byte sectors read from global memory, TMA's boxes among them, and the part of their bytes that\n"

@@ -21,6 +21,8 @@ GONE_AT = 0.03
 """What a successor lowers instead of the bottleneck is named from this part of the expected time on."""
 WHOLE = ("shared", "l1")
 """Causes that are resources, whose time is shown whole."""
+MEET = 1.2
+"""Conflicts are spoken of where a load takes more than this many times the turns that it took."""
 UNEXPLAINED = 1.25
 """A measured time this much longer than the expected one has a cause that the model does not know."""
 
@@ -66,10 +68,25 @@ def _besides(e: Explanation, after: Explanation, of: Bottleneck, lowered: bool) 
     before, then = costs(e), costs(after)
     change = {cause: then[cause] - before[cause] for cause in CAUSES if cause not in (of.cause, of.resource)}
     least, most = (pick(change, key=change.__getitem__) for pick in (min, max))
-    if not lowered and -change[least] > GONE_AT * e.bound.total_s:
-        yield f"It goes at {CAUSES[least]}: {_what(least)} falls {_moved(e, after, least, before, then)}."
-    if change[most] > NOTABLE * e.bound.total_s:
-        yield f"It pays with {CAUSES[most]}: {_what(most)} rises {_moved(e, after, most, before, then)}."
+    was, now = _moved(e, after, least, before, then)
+    if not lowered and -change[least] > GONE_AT * e.bound.total_s and now < was:
+        yield f"It goes at {CAUSES[least]}: {_what(least)} falls from {_seconds(was)} to {_seconds(now)}."
+    was, now = _moved(e, after, most, before, then)
+    if change[most] > NOTABLE * e.bound.total_s and now > was:
+        yield f"It pays with {CAUSES[most]}: {_what(most)} rises from {_seconds(was)} to {_seconds(now)}."
+    yield from _conflicts(e, after)
+
+
+def _conflicts(e: Explanation, after: Explanation) -> Iterator[str]:
+    """Where lanes meet in banks that did not."""
+    was, now = (x.counts.total("shared", "load") for x in (e, after))
+    if was.ideal_wavefronts and now.ideal_wavefronts:
+        before, then = was.wavefronts / was.ideal_wavefronts, now.wavefronts / now.ideal_wavefronts
+        if then > MEET * before:
+            yield (
+                f"It pays with bank conflicts: a shared load takes {then:.3g} times its least turns, "
+                f"{before:.3g} times before."
+            )
 
 
 def _what(cause: str) -> str:
@@ -78,11 +95,10 @@ def _what(cause: str) -> str:
 
 def _moved(
     e: Explanation, after: Explanation, cause: str, before: Mapping[str, float], then: Mapping[str, float]
-) -> str:
+) -> tuple[float, float]:
     """From what to what, as the rungs' own tables have it: a resource by all the time that it takes."""
     whole = cause in WHOLE
-    was, now = (e.bound.seconds(cause), after.bound.seconds(cause)) if whole else (before[cause], then[cause])
-    return f"from {_seconds(was)} to {_seconds(now)}"
+    return (e.bound.seconds(cause), after.bound.seconds(cause)) if whole else (before[cause], then[cause])
 
 
 def _already_joined(e: Explanation, after: Explanation) -> str:
@@ -118,7 +134,7 @@ def measured_text(before: Time, after: Time, name: str, saved: float | None) -> 
     if abs(change) < 0.005:
         return f"{name} is as fast: {times}."
     unseen = saved is not None and change < -NOTABLE and saved < NOTABLE / 5
-    more = " The model does not see why." if unseen else ""
+    more = " The model, which expects the same time of both, does not see why." if unseen else ""
     return f"{name} takes {abs(change):.0%} {'less' if change < 0 else 'more'} time: {times}.{more}"
 
 

@@ -92,10 +92,10 @@ def _used(e: Explanation) -> float | None:
     return sum(cost.bytes_used for cost in _global(e)) / moved if moved else None
 
 
-def _sectors(e: Explanation) -> float:
+def _sectors(e: Explanation) -> int:
     """Sectors that loads and stores move, and what the TMA engine fetches, counted in sectors."""
     loads, stores, boxes = _global(e)
-    return loads.sectors + stores.sectors + boxes.bytes_used / 32
+    return loads.sectors + stores.sectors + boxes.sectors
 
 
 def _global(e: Explanation) -> tuple[Cost, Cost, Cost]:
