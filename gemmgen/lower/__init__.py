@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.nodes import ALONE, Array, KernelIR, Param
 from gemmgen.lower.asserts import assertions
+from gemmgen.lower.layout import tile_array
 from gemmgen.lower.order import RENUMBERED
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
 
 __all__ = ["lower", "lower_program"]
-
-SWIZZLE_ALIGN = 1024
-"""Bytes to which a tile that TMA swizzles must be aligned (PTX ISA, "Swizzling modes")."""
-
 
 def lower(spec: Spec, variant: Variant = EXACT) -> KernelIR:
     """The kernel IR of a checked spec."""
@@ -47,13 +44,13 @@ def lower_program(p: TileProgram) -> KernelIR:
     s = Scope(p)
     constants(s)
     placement, at = place(s)
-    shared = {b.name: _shared(s, b) for b in p.buffers}
+    shared = {b.name: tile_array(s, b) for b in p.buffers}
     walk = Walk(s, at, Fragments(s, at), shared)
     body = walk.kernel(placement)
     bm, bn = s.constants["BM"].expr, s.constants["BN"].expr
     maps = () if walk.engine is None else walk.engine.maps
     barriers = () if walk.engine is None else walk.engine.barriers
-    sums = () if walk.sums is None else (walk.sums.array,)
+    sums = tuple(x.array for x in (walk.sums, walk.staged) if x is not None)
     return KernelIR(
         name=p.spec.name,
         spec=p.spec,
@@ -70,7 +67,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         tensor_maps=maps,
         then=reduction(p) if p.split_k > 1 and walk.sums is None else None,
         notes=_notes(p),
-        cluster=s.constants["SPLIT_K"].expr if sums else ALONE,
+        cluster=s.constants["SPLIT_K"].expr if walk.sums is not None else ALONE,
         renumbered=RENUMBERED if p.group_m > 1 else (),
     )
 
@@ -127,13 +124,3 @@ PARAMS = (
 )
 
 
-def _shared(s: Scope, b: Buffer) -> Array:
-    rows, cols = (s.extent(d) for d in b.layout.dims)
-    lead: tuple[Expr, ...] = ()
-    if b.stages > 1:
-        lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
-    align = 16 if s.p.how != "tma" else SWIZZLE_ALIGN if b.layout.swizzle else 128
-    if b.layout.pad:
-        why = f"elements left empty after each row of {b.name}"
-        cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
-    return Array(b.name, "shared", shape=(*lead, rows, cols), align=align)

@@ -75,7 +75,7 @@ EMITTED_NAMES = _words("""
     tma_load warp_index elect_one elected own_register lastN atA atB
     load_global_float load_global_float2 load_global_float4 load_shared_float load_shared_float2 load_shared_float4
     SPLIT_K sliceK firstK depth laterK0 mapA mapB keptA keptB stage nextStage step
-    tiles t a b kk s f tileReady tileFree parity snakeAt turned column PAD_A PAD_B freeStage
+    tiles t a b kk s f tileReady tileFree parity snakeAt turned column PAD_A PAD_B PAD_C freeStage
     PIECES SHARE sums parts piece total own number z outRow outCol blockShared cluster_sync
     load_cluster_float load_cluster_float2 load_cluster_float4
     allow_next_kernel wait_for_previous_kernel GROUP_M group groupRows inGroup tileRow tileCol

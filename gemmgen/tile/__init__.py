@@ -37,9 +37,10 @@ def check_resources(spec: Spec) -> list[Problem]:
 
 
 def _too_many_sums(spec: Spec, need: int) -> Problem:
-    """A cluster's block leaves all its sums in its shared memory."""
+    """A block leaves all its sums in its shared memory."""
     (bm, bn, _), tn, most = spec.block, spec.thread[1], SHARED_LIMIT // 4
-    message = f"clusterReduce leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
+    toggle = "stageC" if spec.has("stageC") else "clusterReduce"
+    message = f"{toggle} leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
     columns = most // bm // tn * tn
     hint = f"{bm}x{columns} would fit" if columns else f"a block tile of {most} elements would fit"
-    return Problem(message, hint, spec.spans.get("use clusterReduce", spec.spans.get("tile block")))
+    return Problem(message, hint, spec.spans.get(f"use {toggle}", spec.spans.get("tile block")))
