@@ -9,8 +9,8 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.expr import Const, Expr, value_of
-from gemmgen.ir.nodes import ALONE, Array, KernelIR, Param
+from gemmgen.ir.expr import Const, value_of
+from gemmgen.ir.nodes import ALONE, KernelIR, Param
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.layout import tile_array
 from gemmgen.lower.order import RENUMBERED
@@ -19,7 +19,7 @@ from gemmgen.lower.product import Fragments
 from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scope import GLOBAL, M, N, Scope
 from gemmgen.lower.walk import Walk
-from gemmgen.tile.program import Buffer, TileProgram
+from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.variant import EXACT, Variant
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
 
 __all__ = ["lower", "lower_program"]
+
 
 def lower(spec: Spec, variant: Variant = EXACT) -> KernelIR:
     """The kernel IR of a checked spec."""
@@ -122,5 +123,3 @@ PARAMS = (
     Param("C", "pointer", GLOBAL["C"]),
     Param("ldc", "size"),
 )
-
-

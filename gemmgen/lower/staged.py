@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.ir.expr import Const, Expr
-from gemmgen.ir.nodes import Alloc, Array, For, If, Load, Ref, Stmt, Store
+from gemmgen.ir.nodes import Alloc, Array, For, If, Load, Ref, Stmt
 from gemmgen.lower.epilogue import inside, leave, store
 from gemmgen.lower.layout import element_of, tile_array
 from gemmgen.lower.nest import nest
@@ -31,6 +31,12 @@ class StagedTile:
         self.by_rows = s.p.contiguous("C") == "n"
         self.array = tile_array(s, tile, over=tuple(b.name for b in s.p.buffers))
 
+    @property
+    def why(self) -> str:
+        """Why nothing comes in the way of the tile: neither copies that go on by themselves, nor banks."""
+        alone = "" if self.s.p.how == "plain" else "no copy is on its way any more that could land on the sums; "
+        return alone + self.tile.why
+
     def leave(self) -> list[Stmt]:
         """Each thread leaves its sums, unscaled, where they belong in the tile."""
         at, width = self.at, self.s.p.output.left
@@ -42,16 +48,8 @@ class StagedTile:
 
         each = (("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1]))
         first, *rest = nest(each, one)
-        why = f"each thread's sums, where they lie in the tile{self._alone()}; {self._lines()}"
-        return [replace(first, why=why) if isinstance(first, For | Store) else first, *rest]
-
-    def _alone(self) -> str:
-        """With copies that go on by themselves: why none can land on the sums."""
-        return "" if self.s.p.how == "plain" else ": no copy is on its way any more that could land on them"
-
-    def _lines(self) -> str:
-        """What the banks make of it."""
-        return f"rows of Cs are {self.tile.why}" if self.tile.layout.pad else self.tile.why
+        why = "this thread's sums, where they lie in C's tile"
+        return [replace(first, why=why) if isinstance(first, For | Alloc) else first, *rest]
 
     def finish(self, guarded: bool) -> list[Stmt]:
         """C = alpha * sum + beta * C, line by line."""
@@ -69,7 +67,7 @@ class StagedTile:
 
         first, *rest = lanes.loops(one)
         why = f"consecutive threads store neighbours of a {'row' if self.by_rows else 'column'} of C"
-        return [*lanes.index, replace(first, why=why) if isinstance(first, For | If) else first, *rest]
+        return [*lanes.index, replace(first, why=why) if isinstance(first, For | If | Alloc) else first, *rest]
 
     def _piece(self, noun: str) -> str:
         width = self.s.p.output.width

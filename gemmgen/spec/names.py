@@ -69,7 +69,7 @@ EMITTED_NAMES = _words("""
     A B C M N K lda ldb ldc alpha beta BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARPS STRIDE_A
     STRIDE_B STRIDE_C STAGES As Bs Cs dynamicShared regM regN threadResults acc staged out old warp lane warpRow
     warpCol threadRow threadCol row col rowsLeft colsLeft innerRowA innerColA innerRowB innerColB tileA tileB
-    tileC blockA blockB blockC as_float2 as_float4 i j k k0 m n p q v line offset pass
+    tileC innerRowC innerColC blockA blockB blockC as_float2 as_float4 i j k k0 m n p q v line offset pass
     UNROLL TILE_BYTES TensorMap shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero
     cp_async16_or_zero cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_release mbarrier_wait
     tma_load warp_index elect_one elected own_register lastN atA atB

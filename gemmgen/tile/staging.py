@@ -58,14 +58,15 @@ def _why(length: int, pad: int, stores: Accesses, loads: Accesses, best: bool) -
     """What the banks make of lines of ``length`` and the padding. ``best``: it is the best for just these accesses."""
     found = [(x.wavefronts(length + pad), x.ideal(length + pad)) for x in (stores, loads)]
     if all(taken == ideal for taken, ideal in found):
-        apart = "set apart so that " if pad else ""
+        apart = "rows set apart so that " if pad else ""
         return f"{apart}no bank is asked for two words at a time, as sums are stored and as lines are loaded"
     said = [
         f"{what} take {taken / ideal:.3g} times the wavefronts they would without bank conflicts"
         for what, (taken, ideal) in zip(("stores of sums", "loads of lines"), found, strict=True)
         if taken > ideal
     ]
-    return " and ".join(said) + (": the fewest that any padding leaves" if best else "")
+    still = "with rows set apart, " if pad else ""
+    return f"{still}{' and '.join(said)}{': the fewest that any padding leaves' if best else ''}"
 
 
 # --- Who is where -----------------------------------------------------------------------------------------------------
