@@ -27,7 +27,7 @@ from gemmgen.report.ablation import ablations
 from gemmgen.runtime.nvrtc import compile_cubin
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
-from gemmgen.tile import print_tile
+from gemmgen.tile import SHARED_LIMIT, print_tile
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.staging import loads_of_lines, stores_of_sums
 from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
@@ -241,7 +241,7 @@ def test_the_text_says_why() -> None:
     assert "rows set apart so that no bank is asked for" in text
     assert "consecutive threads store neighbours of a column of C" in text
     assert "float (*Cs)[BM + PAD_C] = reinterpret_cast<float (*)[BM + PAD_C]>(blockShared);" in text
-    assert "no copy is on its way any more that could land on the sums" in engine
+    assert "no copy is on its way any more that could land on them" in engine
 
 
 def test_all_variants_have_one_layout_and_narrow_accesses_where_c_is_not_aligned() -> None:
@@ -265,6 +265,13 @@ def test_more_than_shared_memory_holds_is_refused(tmp_path: Path) -> None:
     message = r"large\.gemm:4:11: error: stageC leaves 256x256 sums in shared memory, \d+ bytes; .*256x\d+ would fit"
     with pytest.raises(SpecError, match=message):
         gemmgen.load(file)
+
+
+def test_no_padding_makes_a_tile_too_large() -> None:
+    """One more element a row would take 896 bytes more than a block has."""
+    spec = parse("kernel brim\ntile block 224x256x8\ntile thread 8x8\nuse smem, stageC\n")
+    tile = build(spec, EXACT).output.tile
+    assert tile is not None and tile.layout.pad <= 3 and lower(spec).shared_bytes <= SHARED_LIMIT
 
 
 # --- The setting ------------------------------------------------------------------------------------------------------

@@ -31,15 +31,9 @@ class StagedTile:
         self.by_rows = s.p.contiguous("C") == "n"
         self.array = tile_array(s, tile, over=tuple(b.name for b in s.p.buffers))
 
-    @property
-    def why(self) -> str:
-        """Why nothing comes in the way of the tile: neither copies that go on by themselves, nor banks."""
-        alone = "" if self.s.p.how == "plain" else "no copy is on its way any more that could land on the sums; "
-        return alone + self.tile.why
-
     def leave(self) -> list[Stmt]:
         """Each thread leaves its sums, unscaled, where they belong in the tile."""
-        at, width = self.at, self.s.p.output.left
+        s, at, width = self.s, self.at, self.s.p.output.left
         steps = (1, width) if self.by_rows else (width, 1)
 
         def one(p: Expr, i: Expr, q: Expr, j: Expr) -> list[Stmt]:
@@ -48,7 +42,8 @@ class StagedTile:
 
         each = (("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1]))
         first, *rest = nest(each, one)
-        why = "this thread's sums, where they lie in C's tile"
+        alone = "" if s.p.how == "plain" else "; no copy is on its way any more that could land on them"
+        why = f"this thread's sums, where they lie in C's tile{alone}"
         return [replace(first, why=why) if isinstance(first, For | Alloc) else first, *rest]
 
     def finish(self, guarded: bool) -> list[Stmt]:

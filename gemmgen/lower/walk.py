@@ -83,7 +83,7 @@ class Walk:
             title += ", A B being the sums of all blocks of the cluster in their order"
         if self.staged is not None:
             title += ", through shared memory"
-        end = Section(title, tuple(self.all(last)), "" if self.staged is None else self.staged.why)
+        end = Section(title, tuple(self.all(last)), "" if self.staged is None else self.staged.tile.why)
         parts: tuple[Stmt, ...] = (main, end)
         if self.skips:
             left = both(self.at.row.lt(self.s.left("m")), self.at.col.lt(self.s.left("n")))

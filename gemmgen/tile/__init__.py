@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.tile.program import SHARED_LIMIT
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.text import print_tile
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
 
 __all__ = ["SHARED_LIMIT", "build", "check_resources", "print_tile", "sequence"]
-
-# The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
-# "Technical Specifications per Compute Capability").
-SHARED_LIMIT = 227 * 1024
 
 
 def check_resources(spec: Spec) -> list[Problem]:

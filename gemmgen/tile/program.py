@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 Dim = Literal["m", "n", "k"]
 OperandName = Literal["A", "B", "C"]
 
+# The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
+# "Technical Specifications per Compute Capability").
+SHARED_LIMIT = 227 * 1024
+
 # The two dimensions of each matrix, rows first.
 DIMS: dict[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 

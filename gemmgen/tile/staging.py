@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gemmgen.isa.memory import BANKS, WARP, ideal_wavefronts, shared_wavefronts
-from gemmgen.tile.program import Buffer, Layout, TileProgram
+from gemmgen.tile.program import SHARED_LIMIT, Buffer, Layout, TileProgram
 
 Lanes = tuple[tuple[int, int], ...]
 """Where the lanes of one instruction of a warp are in a tile: (line, first element in it), from its first line on."""
@@ -40,16 +40,19 @@ def tile_of_c(p: TileProgram, left: int, full: int, width: int) -> Buffer:
     along = p.contiguous("C")
     dims, extents = (p.strided("C"), along), (p.extent(p.strided("C")), p.extent(along))
     stores, loads = stores_of_sums(p, left), loads_of_lines(p, width)
-    pad = _best_pad(extents[1], stores, loads_of_lines(p, full), max(left, full))
+    pad = _best_pad(extents, stores, loads_of_lines(p, full), max(left, full))
     why = _why(extents[1], pad, stores, loads, best=width == full)
     return Buffer("Cs", "C", Layout(dims, extents, pad), why=why)
 
 
-def _best_pad(length: int, stores: Accesses, loads: Accesses, unit: int) -> int:
-    """The smallest of the paddings with fewest wavefronts; accesses stay aligned with multiples of ``unit``."""
+def _best_pad(extents: tuple[int, int], stores: Accesses, loads: Accesses, unit: int) -> int:
+    """The smallest of the paddings with fewest wavefronts, of those with which the tile fits a block; accesses stay
+    aligned with multiples of ``unit``."""
+    lines, length = extents
 
-    def cost(pad: int) -> tuple[int, int]:
-        return stores.wavefronts(length + pad) + loads.wavefronts(length + pad), pad
+    def cost(pad: int) -> tuple[bool, int, int]:
+        pitch = length + pad
+        return pad > 0 and 4 * lines * pitch > SHARED_LIMIT, stores.wavefronts(pitch) + loads.wavefronts(pitch), pad
 
     return min(range(0, BANKS, unit), key=cost)
 
@@ -66,7 +69,7 @@ def _why(length: int, pad: int, stores: Accesses, loads: Accesses, best: bool) -
         if taken > ideal
     ]
     still = "with rows set apart, " if pad else ""
-    return f"{still}{' and '.join(said)}{': the fewest that any padding leaves' if best else ''}"
+    return f"{still}{' and '.join(said)}{', the fewest that a padding leaves' if best else ''}"
 
 
 # --- Who is where -----------------------------------------------------------------------------------------------------
