@@ -64,12 +64,13 @@ def _why(length: int, pad: int, stores: Accesses, loads: Accesses, best: bool) -
         apart = "rows set apart so that " if pad else ""
         return f"{apart}no bank is asked for two words at a time, as sums are stored and as lines are loaded"
     said = [
-        f"{what} take {taken / ideal:.3g} times the wavefronts they would without bank conflicts"
-        for what, (taken, ideal) in zip(("stores of sums", "loads of lines"), found, strict=True)
+        f"{what} {taken / ideal:.3g}"
+        for what, (taken, ideal) in zip(("stores of sums take", "loads of lines take"), found, strict=True)
         if taken > ideal
     ]
     still = "with rows set apart, " if pad else ""
-    return f"{still}{' and '.join(said)}{', the fewest that a padding leaves' if best else ''}"
+    fewest = ", the fewest that a padding leaves" if best else ""
+    return f"{still}{' and '.join(said)} times the wavefronts they would without bank conflicts{fewest}"
 
 
 # --- Who is where -----------------------------------------------------------------------------------------------------
