@@ -54,6 +54,8 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
         spec = replace(spec, use=spec.use | {"clusterReduce"}, split_k=draw(st.sampled_from([2, 3, 4, 8])))
     if dependent and spec.split_k > 1 and not spec.has("clusterReduce") and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"dependentLaunch"})
+    if spec.has("smem") and not spec.has("clusterReduce") and draw(st.booleans()):
+        spec = replace(spec, use=spec.use | {"stageC"})
     check(spec)
     return spec
 

@@ -9,16 +9,17 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.expr import Const, Expr, value_of
-from gemmgen.ir.nodes import ALONE, Array, KernelIR, Param
+from gemmgen.ir.expr import Const, value_of
+from gemmgen.ir.nodes import ALONE, KernelIR, Param
 from gemmgen.lower.asserts import assertions
+from gemmgen.lower.layout import tile_array
 from gemmgen.lower.order import RENUMBERED
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
 from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scope import GLOBAL, M, N, Scope
 from gemmgen.lower.walk import Walk
-from gemmgen.tile.program import Buffer, TileProgram
+from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.variant import EXACT, Variant
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
 
 __all__ = ["lower", "lower_program"]
-
-SWIZZLE_ALIGN = 1024
-"""Bytes to which a tile that TMA swizzles must be aligned (PTX ISA, "Swizzling modes")."""
 
 
 def lower(spec: Spec, variant: Variant = EXACT) -> KernelIR:
@@ -47,13 +45,13 @@ def lower_program(p: TileProgram) -> KernelIR:
     s = Scope(p)
     constants(s)
     placement, at = place(s)
-    shared = {b.name: _shared(s, b) for b in p.buffers}
+    shared = {b.name: tile_array(s, b) for b in p.buffers}
     walk = Walk(s, at, Fragments(s, at), shared)
     body = walk.kernel(placement)
     bm, bn = s.constants["BM"].expr, s.constants["BN"].expr
     maps = () if walk.engine is None else walk.engine.maps
     barriers = () if walk.engine is None else walk.engine.barriers
-    sums = () if walk.sums is None else (walk.sums.array,)
+    sums = tuple(x.array for x in (walk.sums, walk.staged) if x is not None)
     return KernelIR(
         name=p.spec.name,
         spec=p.spec,
@@ -70,7 +68,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         tensor_maps=maps,
         then=reduction(p) if p.split_k > 1 and walk.sums is None else None,
         notes=_notes(p),
-        cluster=s.constants["SPLIT_K"].expr if sums else ALONE,
+        cluster=s.constants["SPLIT_K"].expr if walk.sums is not None else ALONE,
         renumbered=RENUMBERED if p.group_m > 1 else (),
     )
 
@@ -125,15 +123,3 @@ PARAMS = (
     Param("C", "pointer", GLOBAL["C"]),
     Param("ldc", "size"),
 )
-
-
-def _shared(s: Scope, b: Buffer) -> Array:
-    rows, cols = (s.extent(d) for d in b.layout.dims)
-    lead: tuple[Expr, ...] = ()
-    if b.stages > 1:
-        lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
-    align = 16 if s.p.how != "tma" else SWIZZLE_ALIGN if b.layout.swizzle else 128
-    if b.layout.pad:
-        why = f"elements left empty after each row of {b.name}"
-        cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
-    return Array(b.name, "shared", shape=(*lead, rows, cols), align=align)

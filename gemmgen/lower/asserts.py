@@ -19,6 +19,8 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
     elif thread.m > 1 or thread.n > 1:
         found.append(Assertion("BM % TM == 0 && BN % TN == 0", "the block's tile is whole pieces of a thread"))
     found += [_vector(c.operand, p, c.width) for c in p.copies if c.width > 1]
+    if p.output.tile is not None and p.output.width > 1:
+        found.append(_vector("C", p, p.output.width))
     if p.cluster_sums:
         found.append(_sums(p))
     unroll = p.product.unroll

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gemmgen.ir.expr import Const, Expr, Var, value_of
 from gemmgen.ir.nodes import Alloc, Array, Compute, FBin, For, If, Load, Read, Ref, Stmt, Store
-from gemmgen.lower.epilogue import inside, store
+from gemmgen.lower.epilogue import inside, leave, store
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, element, register_tile
@@ -65,24 +65,12 @@ class ClusterSums:
             m, n = p * at.tm + i, q * at.tn + j
             line, run, v = (m, q, j) if self.by_rows else (n, p, i)
             number = line * self.per_line + run * self.per_run + v // self.width
-            return self._leave(number, m, n)
+            return leave(self.f, self._of(number), (m, n), self.width, self.by_rows, ORIGIN)
 
         each = (("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1]))
         first, *rest = nest(each, one)
         why = "neighbouring threads' pieces are neighbours: no bank is asked for twice at a time"
         return [replace(first, why=why) if isinstance(first, For | Store) else first, *rest]
-
-    def _leave(self, number: Expr, m: Expr, n: Expr) -> list[Stmt]:
-        target = self._of(number)
-        if self.by_rows or self.width == 1:
-            return [Store(target, self._sum(m, n), self.width, None, ORIGIN)]
-        # Neighbours in a column of C are not neighbours in the registers.
-        piece = Array("piece", "register", shape=(Const(self.width),))
-        moved = nest([("v", self.width, 1)], lambda v: [Compute(Ref(piece, (v,)), Read(self._sum(m + v, n)))])
-        return [Alloc(piece), *moved, Store(target, Ref(piece, (Const(0),)), self.width, None, ORIGIN)]
-
-    def _sum(self, m: Expr, n: Expr) -> Ref:
-        return element(self.f.acc, (self.f.rows, self.f.cols), (m, n))
 
     def _of(self, number: Expr) -> Ref:
         """The first element of a piece of this thread."""

@@ -46,7 +46,7 @@ def inside(s: Scope, row: Expr, col: Expr) -> Expr | None:
     return tests[0] if len(tests) == 1 else both(tests[0], tests[1])
 
 
-def store(result: Callable[[Expr], Ref], target: Ref, width: int) -> list[Stmt]:
+def store(result: Callable[[Expr], Ref], target: Ref, width: int, origin: str = "tile thread") -> list[Stmt]:
     """One store of ``width`` neighbours of C, with the old values read first where beta asks for them."""
     shape = (Const(width),) if width > 1 else ()
     out, old = Array("out", "register", shape=shape), Array("old", "register", shape=shape)
@@ -60,10 +60,25 @@ def store(result: Callable[[Expr], Ref], target: Ref, width: int) -> list[Stmt]:
         [("v", width, 1)],
         lambda v: [Compute(at(out, v), FBin("+", Read(at(out, v)), FBin("*", Scalar("beta"), Read(at(old, v)))))],
     )
-    keep = (Alloc(old), Load(Ref(old, first), target, width, None, "tile thread"), *blend)
+    keep = (Alloc(old), Load(Ref(old, first), target, width, None, origin), *blend)
     return [
         Alloc(out),
         *scale,
         If(BETA.ne(0), keep),
-        Store(target, Ref(out, first), width, None, "tile thread"),
+        Store(target, Ref(out, first), width, None, origin),
     ]
+
+
+def leave(f: Fragments, to: Ref, at: tuple[Expr, Expr], width: int, by_rows: bool, origin: str) -> list[Stmt]:
+    """One store to shared memory of ``width`` of a thread's sums, neighbours in a line of C from (m, n) ``at`` on."""
+
+    def sum_at(m: Expr, n: Expr) -> Ref:
+        return element(f.acc, (f.rows, f.cols), (m, n))
+
+    m, n = at
+    if by_rows or width == 1:
+        return [Store(to, sum_at(m, n), width, None, origin)]
+    # Neighbours in a column of C are not neighbours in the registers.
+    piece = Array("piece", "register", shape=(Const(width),))
+    moved = nest([("v", width, 1)], lambda v: [Compute(Ref(piece, (v,)), Read(sum_at(m + v, n)))])
+    return [Alloc(piece), *moved, Store(to, Ref(piece, (Const(0),)), width, None, origin)]

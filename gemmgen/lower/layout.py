@@ -6,10 +6,26 @@ from collections.abc import Mapping
 
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import Array, Ref
-from gemmgen.tile.program import Dim, Layout
+from gemmgen.lower.scope import Scope
+from gemmgen.tile.program import Buffer, Dim, Layout
 
 BANK_ROW = 32
 """Elements of 4 bytes in one row of all banks."""
+SWIZZLE_ALIGN = 1024
+"""Bytes to which a tile that TMA swizzles must be aligned (PTX ISA, "Swizzling modes")."""
+
+
+def tile_array(s: Scope, b: Buffer, over: tuple[str, ...] = ()) -> Array:
+    """The shared array of a buffer, which may take the place of others."""
+    rows, cols = (s.extent(d) for d in b.layout.dims)
+    lead: tuple[Expr, ...] = ()
+    if b.stages > 1:
+        lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
+    align = 16 if s.p.how != "tma" or over else SWIZZLE_ALIGN if b.layout.swizzle else 128
+    if b.layout.pad:
+        why = f"elements left empty after each row of {b.name}"
+        cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
+    return Array(b.name, "shared", shape=(*lead, rows, cols), align=align, over=over)
 
 
 def element_of(

@@ -38,27 +38,27 @@ class Along:
     covers: str
 
 
-def spread(s: Scope, operand: str, slow: Along, fast: Along) -> Lanes:
-    """Shares slow x fast accesses among the block's threads."""
+def spread(s: Scope, operand: str, slow: Along, fast: Along, does: str = "copies") -> Lanes:
+    """Shares slow x fast accesses among the block's threads. ``does``: what a thread does with them, in words."""
     cols = value_of(fast.extent)
     assert cols is not None
     if s.threads % cols == 0:
-        return _by_lines(s, operand, slow, fast)
+        return _by_lines(s, operand, slow, fast, does)
     if cols % s.threads == 0:
-        return _within_a_line(s, operand, slow.extent, fast)
+        return _within_a_line(s, operand, slow.extent, fast, does)
     return _numbered(s, slow.extent, fast.extent)
 
 
-def _by_lines(s: Scope, operand: str, across: Along, along: Along) -> Lanes:
+def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str) -> Lanes:
     """Each pass of the block covers whole lines."""
     slow, fast = across.extent, along.extent
     rows, cols = value_of(slow) or 1, value_of(fast) or 1
     out: list[Stmt] = []
     stride = s.threads // cols
     passes = -(-rows // stride)
-    copies = f"of {operand}'s tile this thread copies{' first' if passes > 1 else ''}"
-    first = let(out, across.name, s.tid // fast, f"which {across.covers} {copies}")
-    a_line = f"which {along.covers} of a line of {operand}'s tile this thread copies"
+    part = f"of {operand}'s tile this thread {does}{' first' if passes > 1 else ''}"
+    first = let(out, across.name, s.tid // fast, f"which {across.covers} {part}")
+    a_line = f"which {along.covers} of a line of {operand}'s tile this thread {does}"
     at = let(out, along.name, s.tid % fast, a_line if stride == 1 else f"and which {along.covers}")
     if passes == 1:
         condition = None if stride == rows else first.lt(slow)
@@ -67,7 +67,7 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along) -> Lanes:
             return body(first, at, Const(0), condition)
 
         return Lanes(tuple(out), Const(1), once, lambda number, body: once(body))
-    why = f"lines of the tile of {operand} that one pass of the block copies"
+    why = f"lines of the tile of {operand} that one pass of the block {does}"
     by = s.constant(f"STRIDE_{operand}", stride, f"THREADS / {_atom(fast)}", why)
 
     def inside(line: Expr) -> Expr | None:
@@ -86,12 +86,12 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along) -> Lanes:
     return Lanes(tuple(out), slow // by if rows % stride == 0 else Const(passes), loops, numbered)
 
 
-def _within_a_line(s: Scope, operand: str, slow: Expr, along: Along) -> Lanes:
+def _within_a_line(s: Scope, operand: str, slow: Expr, along: Along, does: str) -> Lanes:
     """Each line takes several passes of the block."""
     fast = along.extent
     rows, cols = value_of(slow) or 1, value_of(fast) or 1
     out: list[Stmt] = []
-    at = let(out, along.name, s.tid, f"which {along.covers} of a line of {operand}'s tile this thread copies first")
+    at = let(out, along.name, s.tid, f"which {along.covers} of a line of {operand}'s tile this thread {does} first")
     threads = s.constants["THREADS"].expr
     pieces = cols // s.threads
 

@@ -19,6 +19,7 @@ from gemmgen.lower.inner import inner_steps
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, Source
 from gemmgen.lower.scope import LEADING, Scope, let, loop
+from gemmgen.lower.staged import StagedTile
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
@@ -34,6 +35,7 @@ from gemmgen.tile.statements import (
     Gather,
     Inner,
     Landed,
+    Leave,
     Multiply,
     Publish,
     Release,
@@ -59,6 +61,7 @@ class Walk:
         self.fetched_from = [*self.copies, *self.direct]
         self.engine = Engine(s, shared) if s.p.how == "tma" else None
         self.sums = ClusterSums(s, at, f) if s.p.cluster_sums else None
+        self.staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
         # A thread that computes one element, with no barrier to keep, simply does nothing outside C.
         self.skips = not s.p.copies and not f.clamped and bool(s.p.output.guard)
         self.depth = s.p.pipeline.depth
@@ -78,7 +81,9 @@ class Walk:
         title = "Epilogue: C = alpha * A B + beta * C"
         if self.sums is not None:
             title += ", A B being the sums of all blocks of the cluster in their order"
-        end = Section(title, tuple(self.all(last)))
+        if self.staged is not None:
+            title += ", through shared memory"
+        end = Section(title, tuple(self.all(last)), "" if self.staged is None else self.staged.tile.why)
         parts: tuple[Stmt, ...] = (main, end)
         if self.skips:
             left = both(self.at.row.lt(self.s.left("m")), self.at.col.lt(self.s.left("n")))
@@ -130,11 +135,18 @@ class Walk:
             case Gather():
                 assert self.sums is not None
                 return self.sums.gather()
+            case Leave():
+                assert self.staged is not None
+                return self.staged.leave()
             case Finish():
-                guarded = bool(self.s.p.output.guard) and not self.skips
-                return epilogue(self.s, self.at, self.f, guarded) if self.sums is None else self.sums.finish(guarded)
+                return self._finish(bool(self.s.p.output.guard) and not self.skips)
             case _:
                 assert_never(t)
+
+    def _finish(self, guarded: bool) -> list[Stmt]:
+        if self.staged is not None:
+            return self.staged.finish(guarded)
+        return epilogue(self.s, self.at, self.f, guarded) if self.sums is None else self.sums.finish(guarded)
 
     # --- Loops -----------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,11 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle("smem_swizzle", "permute pieces of A's rows in shared memory against bank conflicts", needs=("alongK",)),
     Toggle("directB", "fetch B from global memory straight into registers, past shared memory", needs=("smem",)),
     Toggle("snake", "walk every other row of the outer product backwards, so that a register is used twice running"),
+    Toggle(
+        "stageC",
+        "C's tile passes through shared memory, so that consecutive lanes store neighbours of a whole row of C",
+        needs=("smem",),
+    ),
     Toggle("clusterReduce", "split_k's blocks (2 to 8) add up as a cluster, in one kernel (sm_90)", needs=("smem",)),
     Toggle("dependentLaunch", "split_k's second kernel is launched while the first still runs (sm_90)"),
     Toggle("separators", "close each step along k, so that the compiler keeps loads in place", needs=("prefetch",)),

@@ -69,13 +69,13 @@ EMITTED_NAMES = _words("""
     A B C M N K lda ldb ldc alpha beta BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARPS STRIDE_A
     STRIDE_B STRIDE_C STAGES As Bs Cs dynamicShared regM regN threadResults acc staged out old warp lane warpRow
     warpCol threadRow threadCol row col rowsLeft colsLeft innerRowA innerColA innerRowB innerColB tileA tileB
-    tileC blockA blockB blockC as_float2 as_float4 i j k k0 m n p q v line offset pass
+    tileC innerRowC innerColC blockA blockB blockC as_float2 as_float4 i j k k0 m n p q v line offset pass
     UNROLL TILE_BYTES TensorMap shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero
     cp_async16_or_zero cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_release mbarrier_wait
     tma_load warp_index elect_one elected own_register lastN atA atB
     load_global_float load_global_float2 load_global_float4 load_shared_float load_shared_float2 load_shared_float4
     SPLIT_K sliceK firstK depth laterK0 mapA mapB keptA keptB stage nextStage step
-    tiles t a b kk s f tileReady tileFree parity snakeAt turned column PAD_A PAD_B freeStage
+    tiles t a b kk s f tileReady tileFree parity snakeAt turned column PAD_A PAD_B PAD_C freeStage
     PIECES SHARE sums parts piece total own number z outRow outCol blockShared cluster_sync
     load_cluster_float load_cluster_float2 load_cluster_float4
     allow_next_kernel wait_for_previous_kernel GROUP_M group groupRows inGroup tileRow tileCol

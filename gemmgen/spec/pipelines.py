@@ -56,6 +56,9 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield Problem(message, "stages 2 needs neither", s.span("stages"))
     if s.spec.has("clusterReduce") and s.good("split_k"):
         yield from _cluster(s)
+    if s.spec.has("stageC") and s.spec.has("clusterReduce"):
+        message = "stageC and clusterReduce both leave a block's sums in the place of its tiles, each in its own order"
+        yield Problem(message, "use one of them", s.span("use stageC"))
     if s.spec.has("dependentLaunch"):
         yield from _dependent(s)
     if s.spec.has("tma"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.tile.program import SHARED_LIMIT
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.text import print_tile
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
 
 __all__ = ["SHARED_LIMIT", "build", "check_resources", "print_tile", "sequence"]
-
-# The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
-# "Technical Specifications per Compute Capability").
-SHARED_LIMIT = 227 * 1024
 
 
 def check_resources(spec: Spec) -> list[Problem]:
@@ -37,9 +34,10 @@ def check_resources(spec: Spec) -> list[Problem]:
 
 
 def _too_many_sums(spec: Spec, need: int) -> Problem:
-    """A cluster's block leaves all its sums in its shared memory."""
+    """A block leaves all its sums in its shared memory."""
     (bm, bn, _), tn, most = spec.block, spec.thread[1], SHARED_LIMIT // 4
-    message = f"clusterReduce leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
+    toggle = "stageC" if spec.has("stageC") else "clusterReduce"
+    message = f"{toggle} leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
     columns = most // bm // tn * tn
     hint = f"{bm}x{columns} would fit" if columns else f"a block tile of {most} elements would fit"
-    return Problem(message, hint, spec.spans.get("use clusterReduce", spec.spans.get("tile block")))
+    return Problem(message, hint, spec.spans.get(f"use {toggle}", spec.spans.get("tile block")))

@@ -14,6 +14,7 @@ from gemmgen.tile.statements import (
     Gather,
     Inner,
     Landed,
+    Leave,
     Publish,
     Release,
     TileStmt,
@@ -21,6 +22,8 @@ from gemmgen.tile.statements import (
 
 SUMS = "sums"
 """What the blocks of a cluster leave to one another, as a buffer."""
+STAGED = "Cs"
+"""C's tile on its way through shared memory."""
 Tile = tuple[str, int]
 """A buffer, and which of its stages: the number of a tile relative to the turn, modulo the depth."""
 
@@ -145,6 +148,8 @@ def reads(s: TileStmt) -> frozenset[Tile]:
             return frozenset().union(*(reads(x) for x in body))
         case Gather():
             return frozenset({(SUMS, 0)})
+        case Finish(staged=True):
+            return frozenset({(STAGED, 0)})
         case _:
             return frozenset()
 
@@ -156,7 +161,7 @@ def overwrites(s: TileStmt) -> frozenset[Tile]:
             return frozenset((c.buffer, ahead) for c in copies)
         case Inner(brings=brings):
             return frozenset().union(*(overwrites(x) for x in brings))
-        case Publish(tiles, stages):
+        case Publish(tiles, stages) | Leave(tiles, stages):
             return frozenset((name, stage) for name in tiles for stage in range(stages))
         case Finish(gathered=True):
             return frozenset({(SUMS, 0)})  # as the block ends
@@ -173,6 +178,8 @@ def lands(s: TileStmt) -> frozenset[Tile]:
             return frozenset((name, 0) for name in ("As", "Bs"))
         case Publish():
             return frozenset({(SUMS, 0)})
+        case Leave():
+            return frozenset({(STAGED, 0)})
         case Arrived():
             return frozenset()  # an mbarrier shows it to all who wait
         case _:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 Dim = Literal["m", "n", "k"]
 OperandName = Literal["A", "B", "C"]
 
+# The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
+# "Technical Specifications per Compute Capability").
+SHARED_LIMIT = 227 * 1024
+
 # The two dimensions of each matrix, rows first.
 DIMS: dict[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
@@ -119,10 +123,16 @@ class Product:
 
 @dataclass(frozen=True)
 class Output:
-    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy."""
+    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy.
+
+    ``tile``: where C's tile lies in shared memory on its way, in the place of the tiles of A and B; None where each
+    thread stores its own sums. ``left`` are the elements of one store of a thread's sums into it.
+    """
 
     width: int = 1
     guard: frozenset[Dim] = frozenset()
+    tile: Buffer | None = None
+    left: int = 1
 
 
 @dataclass(frozen=True)
@@ -175,7 +185,9 @@ class TileProgram:
 
     @property
     def sums_bytes(self) -> int:
-        """Shared memory in which a cluster's block leaves its sums, in the tiles' place."""
+        """Shared memory in which a block leaves its sums, in the tiles' place."""
+        if self.output.tile is not None:
+            return self.output.tile.bytes
         return 4 * self.block[0] * self.block[1] if self.cluster_sums else 0
 
     def extent(self, dim: Dim) -> int:

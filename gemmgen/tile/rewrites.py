@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gemmgen.spec.model import SETTINGS
 from gemmgen.tile.program import Buffer, Copy, Dim, Layout, Level, Output, Product, TileProgram
+from gemmgen.tile.staging import tile_of_c
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -180,6 +181,17 @@ def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, cluster_sums=widest(16, run) if spec.has("float4") else 1)
 
 
+def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
+    """Threads leave their sums as C's tile lies, and store lines of it: in accesses as wide as a line and C allow."""
+    thread, along = p.product.level("thread"), p.contiguous("C")
+    wide = 16 if spec.has("float4") else 4
+    left = widest(wide, thread.n if along == "n" else thread.m)
+    full = widest(wide, p.extent(along))
+    width = widest(min(wide, p.variant.bytes("C")), p.extent(along))
+    tile = tile_of_c(p, left, full, width)
+    return replace(p, output=replace(p.output, width=width, tile=tile, left=left))
+
+
 def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
     """The kernel that adds up is launched before the sums are there."""
     return replace(p, dependent=True)
@@ -249,6 +261,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("separators", separators),
     ("unroll", unroll),
     ("split_k", split_k),
+    ("stageC", stage_c),
     ("clusterReduce", cluster_reduce),
     ("dependentLaunch", dependent_launch),
     ("cta_swizzle", cta_swizzle),

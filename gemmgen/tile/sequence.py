@@ -21,6 +21,7 @@ from gemmgen.tile.statements import (
     Gather,
     Inner,
     Landed,
+    Leave,
     Multiply,
     Publish,
     Release,
@@ -45,9 +46,12 @@ def _tail(p: TileProgram) -> tuple[TileStmt, ...]:
     """What comes after the loop over tiles of K."""
     # Products a step behind their fragments: the first step multiplies zeros, and one product is left.
     left = (Multiply(behind=True),) if p.pipeline.prefetch else ()
+    tiles, depth = tuple(b.name for b in p.buffers), p.pipeline.depth
+    if p.output.tile is not None:
+        return (*left, Leave(tiles, depth), Finish(staged=True))
     if not p.cluster_sums:
         return (*left, Finish())
-    return (*left, Publish(tuple(b.name for b in p.buffers), p.pipeline.depth), Gather(), Finish(gathered=True))
+    return (*left, Publish(tiles, depth), Gather(), Finish(gathered=True))
 
 
 def _fragments(p: TileProgram) -> tuple[Fragment, ...]:

@@ -120,11 +120,22 @@ class Gather:
 
 
 @dataclass(frozen=True)
+class Leave:
+    """Each thread leaves its sums in the block's shared memory, where they lie as C's tile does in C, in the place of
+    ``tiles`` (each ``stages`` times)."""
+
+    tiles: tuple[str, ...]
+    stages: int
+
+
+@dataclass(frozen=True)
 class Finish:
     """C = alpha * acc + beta * C, and the block ends. ``gathered``: acc are the sums of several blocks, in their order,
-    of which each block of a cluster stores a share."""
+    of which each block of a cluster stores a share. ``staged``: acc are the sums that all threads left, of which
+    consecutive threads store neighbours in C."""
 
     gathered: bool = False
+    staged: bool = False
 
 
 TileStmt: TypeAlias = (
@@ -143,5 +154,6 @@ TileStmt: TypeAlias = (
     | Inner
     | Publish
     | Gather
+    | Leave
     | Finish
 )

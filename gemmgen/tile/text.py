@@ -20,6 +20,7 @@ from gemmgen.tile.statements import (
     Gather,
     Inner,
     Landed,
+    Leave,
     Multiply,
     Publish,
     Release,
@@ -38,7 +39,8 @@ def print_tile(p: TileProgram) -> str:
         lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
     if p.group_m > 1:
         lines.append(f"  blocks go down {p.group_m} rows of tiles of C before the next column of tiles")
-    lines += [f"  {line}" for b in p.buffers for line in _buffer(b)]
+    staged = () if p.output.tile is None else (p.output.tile,)
+    lines += [f"  {line}" for b in (*p.buffers, *staged) for line in _buffer(b)]
     for s in sequence(p):
         lines += [f"  {line}" for line in _stmt(p, s)]
     return "\n".join(lines) + "\n"
@@ -97,22 +99,25 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield f"sums = acc   {4 * p.cluster_sums} bytes a store, in the place of {', '.join(tiles)}"
         case Gather():
             yield f"parts = this block's share of the sums of every block   {4 * p.cluster_sums} bytes"
-        case Finish(gathered):
-            yield from _finish(p, gathered)
+        case Leave(tiles):
+            yield f"Cs = acc   {4 * p.output.left} bytes a store, in the place of {', '.join(tiles)}"
+        case Finish(gathered, staged):
+            yield from _finish(p, gathered, "Cs" if staged else "acc")
         case _:
             assert_never(s)
 
 
-def _finish(p: TileProgram, gathered: bool) -> Iterator[str]:
+def _finish(p: TileProgram, gathered: bool, sums: str) -> Iterator[str]:
     edges = ", ".join(sorted(p.output.guard))
     note = f", inside {edges} only" if edges else ""
-    stored = f"{4 * p.output.width} bytes a store{note}"
+    lanes = f", consecutive threads along {p.contiguous('C')}" if p.output.tile is not None else ""
+    stored = f"{4 * p.output.width} bytes a store{lanes}{note}"
     if gathered:
         yield f"C[bm, bn], this block's share = alpha * (the parts, added up in their order) + beta * C   {stored}"
     elif p.split_k == 1:
-        yield f"C[bm, bn] = alpha * acc + beta * C   {stored}"
+        yield f"C[bm, bn] = alpha * {sums} + beta * C   {stored}"
     else:
-        yield f"W[part, bm, bn] = acc   {stored}"
+        yield f"W[part, bm, bn] = {sums}   {stored}"
         second = "a second kernel, launched early" if p.dependent else "a second kernel"
         yield f"then, in {second}: C = alpha * (the parts of W, added up in their order) + beta * C"
 

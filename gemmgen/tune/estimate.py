@@ -24,6 +24,8 @@ LAUNCH_S = 2.0e-6
 EARLY_LAUNCH_S = LAUNCH_S / 4  # of a kernel that is launched while the one before it runs
 ROUND_CLOCKS = 1500  # of filling a pipeline, and of starting a block
 STORE_BYTES_A_CLOCK = 32
+SHARED_BYTES_A_CLOCK = 128
+SECTOR_ELEMENTS = 8
 CLUSTER_CLOCKS = 1000  # of meeting the other blocks of a cluster twice
 CLUSTER_BYTES_A_CLOCK = 32  # that an SM reads of others' shared memory
 HIDDEN = 400.0  # running sums of all warps of an SM at which most latency is hidden
@@ -103,7 +105,7 @@ def _clocks(spec: Spec, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -
     bm, bn, bk = spec.block
     deep = -(-shape[2] // (bk * split_of(spec))) * bk
     own = bm * bn * deep / gpu.limits.fp32_lanes / _efficiency(spec, align)
-    stores = 4 * bm * bn / STORE_BYTES_A_CLOCK
+    stores = 4 * bm * bn * _clocks_a_byte_stored(spec)
     rounds, rest = divmod(-(-blocks_of(spec, shape) // gpu.sms), fits.blocks_per_sm)
 
     def of(here: int) -> float:
@@ -111,6 +113,17 @@ def _clocks(spec: Spec, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -
         return here * (own / hidden + stores) + ROUND_CLOCKS
 
     return rounds * of(fits.blocks_per_sm) + (of(rest) if rest else 0.0)
+
+
+def _clocks_a_byte_stored(spec: Spec) -> float:
+    """Clocks of an SM for a byte of C: more where a warp's stores leave sectors partly filled, or pass through shared
+    memory, twice."""
+    if spec.has("stageC"):
+        return 1 / STORE_BYTES_A_CLOCK + 2 / SHARED_BYTES_A_CLOCK
+    run = spec.thread[1 if spec.C.order == "row" else 0]
+    width = next(w for w in (4, 2, 1) if run % w == 0) if spec.has("float4") else 1
+    filled = 1.0 if spec.has("coalescing") and run == width else width / SECTOR_ELEMENTS
+    return 1 / (STORE_BYTES_A_CLOCK * filled)
 
 
 def _efficiency(spec: Spec, align: Align) -> float:

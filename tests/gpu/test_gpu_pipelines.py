@@ -26,6 +26,9 @@ TEXTS = {
     "early_tma": f"kernel early_engine\n{ENGINE}, dependentLaunch\nstages 3\nsplit_k 3\n",
     "cluster": f"kernel cluster_sum\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}, clusterReduce\nsplit_k 8\n",
     "cluster_tma": f"kernel cluster_engine\n{ENGINE}, prefetch, clusterReduce\nstages 3\nsplit_k 3\n",
+    "staged_c": f"kernel lines\ntile block 64x64x8\ntile thread 8x1\nuse {ALL}, stageC\n",
+    "staged_c_async": f"kernel lines2\n{WARP}use {ALL}, warptile, cpasync, prefetch, stageC\nstages 3\nsplit_k 2\n",
+    "staged_c_tma": f"kernel lines3\n{ENGINE}, release, prefetch, stageC\nstages 2\n",
     "grouped": f"kernel grouped\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nsplit_k 2\ncta_swizzle 3\n",
     "grouped_tma": f"kernel grouped_engine\n{ENGINE}, release, clusterReduce\nstages 3\nsplit_k 2\ncta_swizzle 2\n",
 }
