@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmgen.analysis.compiled import as_compiled, as_written
-from gemmgen.analysis.counts import Counts
+from gemmgen.analysis.counts import AccessCost, Counts
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.ir.nodes import Call
+from gemmgen.isa.atomic import ADD
 from gemmgen.isa.memory import WARP
 
 _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
@@ -54,6 +55,12 @@ ASYNCHRONOUS: Mapping[str, tuple[str, ...]] = {
 }
 """Counts of copies past the registers, and the counters that are each together: those that stay in L1, and those that
 pass it by."""
+
+ADDITIONS: Mapping[str, tuple[str, ...]] = {
+    "global addition requests": (_L1.format("t_requests", "red"),),
+    "global addition sectors": (_L1.format("t_sectors", "red"),),
+}
+"""Counts of additions that are made in memory, which are no stores to the counters."""
 
 BUSY: Mapping[str, str] = {
     "issue": "smsp__issue_active.avg.pct_of_peak_sustained_active",
@@ -168,6 +175,7 @@ def predicted(e: Explanation) -> dict[str, int]:
     counted by themselves too; they are no stores to shared memory."""
     ordinary = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if not isinstance(a.statement, Call)))
     alone, stores = ordinary.total("global", "load"), ordinary.total("global", "store")
+    added = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if _adds(a))).total("global", "store")
     shared = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
     kept = ordinary.total("shared", "store")
     loads, boxes = e.counts.total("global", "load"), e.counts.total("tma", "load")
@@ -184,7 +192,14 @@ def predicted(e: Explanation) -> dict[str, int]:
         "asynchronous copy requests": loads.requests - alone.requests,
         "asynchronous copy sectors": loads.sectors - alone.sectors,
         "sectors by TMA": boxes.bytes_used // SECTOR,
+        "global addition requests": added.requests,
+        "global addition sectors": added.sectors,
     }
+
+
+def _adds(a: AccessCost) -> bool:
+    """Whether an access adds to what is in memory."""
+    return isinstance(a.statement, Call) and ADD in a.statement.row.effects
 
 
 def _idle(e: Explanation) -> int:
@@ -205,7 +220,7 @@ def compare(e: Explanation, values: Mapping[str, float]) -> list[Comparison]:
     """Every count beside its counter."""
     expected = predicted(e)
     counters = {name: (counter,) for name, counter in COUNTERS.items()} | {
-        name: of for name, of in ASYNCHRONOUS.items() if expected[name]
+        name: of for name, of in {**ASYNCHRONOUS, **ADDITIONS}.items() if expected[name]
     }
     rows = []
     for name, of in counters.items():
@@ -223,7 +238,7 @@ def binding(busy: Mapping[str, float | None]) -> str | None:
 
 def is_asynchronous(e: Explanation) -> bool:
     """Whether the kernel moves data by instructions that the counters of loads and stores do not count."""
-    return any(isinstance(a.statement, Call) for a in e.counts.accesses)
+    return any(isinstance(a.statement, Call) and not _adds(a) for a in e.counts.accesses)
 
 
 def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:

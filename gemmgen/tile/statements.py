@@ -18,6 +18,11 @@ class AllowNext:
 
 
 @dataclass(frozen=True)
+class AwaitPrevious:
+    """Wait until the kernel before has ended: what it wrote is there."""
+
+
+@dataclass(frozen=True)
 class Clear:
     """acc = 0."""
 
@@ -121,14 +126,15 @@ class Gather:
 
 @dataclass(frozen=True)
 class Finish:
-    """C = alpha * acc + beta * C, and the block ends. ``gathered``: acc are the sums of several blocks, in their order,
-    of which each block of a cluster stores a share."""
+    """C = alpha * acc + beta * C, or as ``Output`` says, and the block ends. ``gathered``: acc are the sums of several
+    blocks, in their order, of which each block of a cluster stores a share."""
 
     gathered: bool = False
 
 
 TileStmt: TypeAlias = (
     AllowNext
+    | AwaitPrevious
     | Clear
     | Bring
     | Commit

@@ -11,6 +11,7 @@ from gemmgen.tile.statements import (
     Ahead,
     AllowNext,
     Arrived,
+    AwaitPrevious,
     Barrier,
     Bring,
     Clear,
@@ -38,6 +39,9 @@ def print_tile(p: TileProgram) -> str:
         lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
     if p.group_m > 1:
         lines.append(f"  blocks go down {p.group_m} rows of tiles of C before the next column of tiles")
+    if p.output.atomic:
+        first = "in a first kernel, while which this one is launched" if p.dependent else "in a first kernel"
+        lines.append(f"  before, {first}: C = beta * C")
     lines += [f"  {line}" for b in p.buffers for line in _buffer(b)]
     for s in sequence(p):
         lines += [f"  {line}" for line in _stmt(p, s)]
@@ -63,6 +67,8 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
     match s:
         case AllowNext():
             yield f"{'allow the next kernel':<24}# on the GPU once all blocks have started; it waits for their end"
+        case AwaitPrevious():
+            yield f"{'wait for the first kernel':<28}# C is beta * C once it has ended"
         case Clear():
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
@@ -109,6 +115,8 @@ def _finish(p: TileProgram, gathered: bool) -> Iterator[str]:
     stored = f"{4 * p.output.width} bytes a store{note}"
     if gathered:
         yield f"C[bm, bn], this block's share = alpha * (the parts, added up in their order) + beta * C   {stored}"
+    elif p.output.atomic:
+        yield f"C[bm, bn] += alpha * acc   {4 * p.output.width} bytes an atomic addition{note}, in no fixed order"
     elif p.split_k == 1:
         yield f"C[bm, bn] = alpha * acc + beta * C   {stored}"
     else:
