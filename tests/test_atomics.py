@@ -32,6 +32,7 @@ from gemmgen.isa.atomic import ADD, global_add
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.launch import EXACT, GUARDED, VARIANTS, Limits
 from gemmgen.lower.scope import BLOCK_Z
+from gemmgen.report.ablation import ablations
 from gemmgen.runtime.launch import check_architecture
 from gemmgen.spec.model import Operand, Spec
 from gemmgen.spec.parse import parse
@@ -324,6 +325,8 @@ def test_explain_numbers_the_main_kernels_accesses_first_and_profile_counts_redu
     rows = [x for x in found.to_dict()["accesses"] if x["operand"] == "C"]
     assert "add_float4(" in text[rows[0]["cuda_line"] - 1] and rows[-1]["cuda_line"] is None
     assert not is_asynchronous(found)
+    nothing = gemmgen.explain(EARLY, 128, 192, 0, compiled=False)  # the first kernel alone
+    assert [x["cuda_line"] for x in nothing.to_dict()["accesses"]] == [None] and nothing.blocks == 0
     said = predicted(found)
     assert said["global addition requests"] == 4 * 6 * 2 * 16 and said["global store requests"] == 128 * 2
     measured = {counter: 1.0 for of in ADDITIONS.values() for counter in of}
@@ -354,7 +357,7 @@ def test_a_text_that_does_not_wait_is_caught(tmp_path: Path) -> None:
 
 def test_the_tile_program_says_so() -> None:
     text = print_tile(tiled(EARLY, EXACT))
-    assert "before, in a first kernel, while which this one is launched: C = beta * C" in text
+    assert "before, in a first kernel, during which this one starts: C = beta * C" in text
     assert "wait for the first kernel" in text and "in no fixed order" in text and "W[part" not in text
     guarded = print_tile(tiled(ADDS, GUARDED))
     assert "16 bytes an atomic addition, inside m, n only" in guarded and "wait for the first" not in guarded
@@ -374,3 +377,5 @@ def test_compile_writes_the_first_kernel_too(tmp_path: Path, capsys: pytest.Capt
     capsys.readouterr()
     assert run(["ablate", str(spec), "--size", "64x64x64"]) == 0
     assert "atomics" in capsys.readouterr().out
+    gone = {a.without: a.also for a in ablations(EARLY)}
+    assert gone["split_k 4"] == ("atomics", "dependentLaunch") and gone["atomics"] == gone["dependentLaunch"] == ()

@@ -1,4 +1,4 @@
-"""Kernels whose results do not repeat bit by bit: tried by the tuner and taken by matmul only where that is asked for."""
+"""Kernels whose results do not repeat bit by bit: tried by the tuner and taken by matmul only where asked for."""
 
 from __future__ import annotations
 

@@ -171,8 +171,8 @@ class Comparison:
 
 def predicted(e: Explanation) -> dict[str, int]:
     """What each counter should show. Shared loads are as compiled; so are multiply-adds, of which the scaling by beta
-    takes one for each element of C that is read. Copies by cp.async are loads of global memory to the counters, and
-    counted by themselves too; they are no stores to shared memory."""
+    takes one for each element of C that is read, unless a kernel before does nothing but scale. Copies by cp.async
+    are loads of global memory to the counters, and counted by themselves too; they are no stores to shared memory."""
     ordinary = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if not isinstance(a.statement, Call)))
     alone, stores = ordinary.total("global", "load"), ordinary.total("global", "store")
     added = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if _adds(a))).total("global", "store")
@@ -184,7 +184,7 @@ def predicted(e: Explanation) -> dict[str, int]:
         "global load sectors": loads.sectors,
         "global store requests": stores.requests,
         "global store sectors": stores.sectors,
-        "multiply-adds": e.counts.fma + _scalings(e.counts),
+        "multiply-adds": e.counts.fma + (_scalings(e.counts) if e.ir.first is None else 0),
         "shared load requests": shared.requests + _idle(e),
         "shared load wavefronts": shared.wavefronts,
         "shared store requests": kept.requests,

@@ -181,7 +181,7 @@ def explained(
         ir, size, gpu, beta, blocks, counts, compiled, fits,
         intensity(size, counts, beta),
         bounds(run),
-        cuda_lines or {},
+        (cuda_lines or {}) if any(s.ir is None for s in steps) else {},  # lines are those of the main kernel's text
         copies or {},
         launches,
     )  # fmt: skip

@@ -40,7 +40,7 @@ def print_tile(p: TileProgram) -> str:
     if p.group_m > 1:
         lines.append(f"  blocks go down {p.group_m} rows of tiles of C before the next column of tiles")
     if p.output.atomic:
-        first = "in a first kernel, while which this one is launched" if p.dependent else "in a first kernel"
+        first = "in a first kernel, during which this one starts" if p.dependent else "in a first kernel"
         lines.append(f"  before, {first}: C = beta * C")
     lines += [f"  {line}" for b in p.buffers for line in _buffer(b)]
     for s in sequence(p):
