@@ -45,9 +45,7 @@ def matmul(
     return kernel(A, B, C, alpha, beta, stream)
 
 
-def choice_for(
-    m: int, n: int, k: int, align: tuple[int, int, int] | None = None, unordered: bool = False
-) -> Choice:
+def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None, unordered: bool = False) -> Choice:
     """What ``matmul`` uses for a shape on this machine's GPU (or for the H200, where there is none), and why.
 
     ``align`` are the bytes to which rows of A, B and C are aligned; left out, those of packed matrices.

@@ -33,7 +33,11 @@ class Choice:
 
 
 def choose(
-    shape: Shape, align: Align, gpu: Gpu, shipped: Sequence[Winner] = (), own: Sequence[Winner] = (),
+    shape: Shape,
+    align: Align,
+    gpu: Gpu,
+    shipped: Sequence[Winner] = (),
+    own: Sequence[Winner] = (),
     unordered: bool = False,
 ) -> Choice:
     """The kernel for a shape: tuned for exactly it, as shipped or else by the user; if none is, for the nearest.
