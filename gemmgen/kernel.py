@@ -12,8 +12,7 @@ from gemmgen.operands import matrices, on_device, output_for, scalar
 from gemmgen.placement import OPERANDS
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR
-    from gemmgen.launch import Kernel as Which
+    from gemmgen.ir.nodes import KernelIR, Part
     from gemmgen.runtime.cubin import Resources
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.gemm import GpuGemm
@@ -153,8 +152,8 @@ class Kernel:
                 self._compiled = compile_cubin(self.source, self.arch, name=self.spec.name)
             return self._compiled
 
-    def load(self, variant: Variant, which: Which, gpu: Device) -> GpuModule:
-        """A variant's main kernel, or the one that finishes its work, compiled and loaded on a GPU, anew at each call.
+    def load(self, variant: Variant, which: Part, gpu: Device) -> GpuModule:
+        """A variant's main kernel, or the one before or after it, compiled and loaded on a GPU, anew at each call.
 
         Raises CompileError, or LaunchError where a block needs more than the GPU has.
         """

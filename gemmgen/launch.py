@@ -19,15 +19,13 @@ from gemmgen.placement import ITEM, OPERANDS, WIDEST, Copy, Place, order_of, pla
 from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.nodes import KernelIR, Part
     from gemmgen.spec.model import Spec
 
 __all__ = [
     "EXACT", "GUARDED", "GUARDED_UNALIGNED", "HARDWARE", "OPERANDS", "VARIANTS", "Arguments", "Copy", "Launch",
     "LaunchPlan", "Limits", "Variant", "as_float32", "plan", "plan_aligned", "sizes", "vector_bytes",
 ]  # fmt: skip
-
-Kernel = Literal["main", "then"]
 
 
 @dataclass(frozen=True)
@@ -67,16 +65,16 @@ class Arguments:
 class Launch:
     """One launch: ``grid`` is (blocks along N, blocks along M, slices of K).
 
-    ``kernel`` is "main", or "then": the kernel that finishes the main one's work. ``output`` says where the argument C
-    points: to C, or to the workspace "W", in which partial sums stand from its first element on. ``dependent``: it may
-    start before the launch right before it in the plan has ended; that one's kernel allows it, and its own waits for
-    that end.
+    ``kernel`` is "main", "first" for the kernel that prepares C before it, or "then" for the one that finishes its work
+    after it. ``output`` says where the argument C points: to C, or to the workspace "W", in which partial sums stand
+    from its first element on. ``dependent``: it may start before the launch right before it in the plan has ended; that
+    one's kernel allows it, and its own waits for that end.
     """
 
     variant: Variant
     grid: tuple[int, int, int]
     arguments: Arguments
-    kernel: Kernel = "main"
+    kernel: Part = "main"
     output: Literal["C", "W"] = "C"
     dependent: bool = False
 
@@ -90,12 +88,9 @@ class Launch:
         return kernel_of(main, self.kernel)
 
 
-def kernel_of(main: KernelIR, which: Kernel) -> KernelIR:
-    """The main kernel itself, or the one that finishes its work."""
-    if which == "main":
-        return main
-    assert main.then is not None
-    return main.then
+def kernel_of(main: KernelIR, which: Part) -> KernelIR:
+    """The main kernel itself, or the one before or after it."""
+    return next(ir for ir in main.kernels if ir.part == which)
 
 
 @dataclass(frozen=True)
@@ -182,12 +177,17 @@ def plan_aligned(
         _refuse_variant(spec, variant, (m, n, k), places)
     copies = tuple(p.copy for p in places.values() if p.copy is not None)
     panels = _panels(spec, chosen, (m, n, k), alpha, beta, places, limits)
-    if spec.split_k == 1 or spec.has("clusterReduce"):
-        return LaunchPlan(tuple(panels), copies, sum(c.bytes for c in copies))
-    pairs = [_split(spec, panel) for panel in panels]
-    partials = max(_partial_bytes(spec, main.arguments) for main, _ in pairs)
-    steps = tuple(step for pair in pairs for step in pair)
-    return LaunchPlan(steps, copies, sum(c.bytes for c in copies) + partials, partials)
+    copied = sum(c.bytes for c in copies)
+    match _beside(spec):
+        case None:
+            return LaunchPlan(tuple(panels), copies, copied)
+        case "first":
+            return LaunchPlan(tuple(step for panel in panels for step in _added(spec, panel)), copies, copied)
+        case "then":
+            pairs = [_split(spec, panel) for panel in panels]
+            partials = max(_partial_bytes(spec, main.arguments) for main, _ in pairs)
+            steps = tuple(step for pair in pairs for step in pair)
+            return LaunchPlan(steps, copies, copied + partials, partials)
 
 
 def sizes(shapes: Mapping[str, tuple[int, int]]) -> tuple[int, int, int]:
@@ -268,14 +268,14 @@ def _panels(
     limits: Limits,
 ) -> Iterator[Launch]:
     """One launch, or several over panels of C where a grid or an index would pass its limit."""
-    from gemmgen.lower.reduce import elements_a_block
+    from gemmgen.lower.lines import elements_a_block
 
     m, n, k = size
     bm, bn, _ = spec.block
     lda, ldb, ldc = (places[name].leading for name in OPERANDS)
     along_m, along_n = min(limits.grid_y, limits.span // bm), limits.span // max(bn, spec.cta_swizzle)
-    alone = spec.split_k == 1 or spec.has("clusterReduce")
-    if not alone:  # the kernel that adds up has its blocks along y where the main one may have them along x
+    alone = _beside(spec) is None
+    if not alone:  # the kernel beside it has its blocks along y where the main one may have them along x
         most = limits.grid_y * elements_a_block(variant)
         along_m, along_n = min(along_m, max(1, most // bm)), min(along_n, max(1, most // bn))
     rows, columns = _panel(bm, along_m), _panel(bn, along_n)
@@ -296,6 +296,39 @@ def _panels(
             )  # fmt: skip
 
 
+def _beside(spec: Spec) -> Literal["first", "then"] | None:
+    """Which kernel works on C beside the main one, where several blocks share a sum."""
+    if spec.split_k == 1 or spec.has("clusterReduce"):
+        return None
+    return "first" if spec.has("atomics") else "then"
+
+
+def _added(spec: Spec, whole: Launch) -> Iterator[Launch]:
+    """The launch of a panel as two: C = beta * C, then the sums over slices of K added to it. Each is left out where it
+    would do nothing.
+
+    With dependentLaunch the second may start early: until it adds to C it reads A and B alone, and those are there when
+    the first starts, which does so as always on a stream. What follows starts when the second has ended, which is no
+    earlier than the first has, since its threads wait for that before they add.
+    """
+    scaled = whole.arguments.beta != 1.0
+    if scaled:
+        yield replace(whole, grid=_grid_over_lines(spec, whole), kernel="first")
+    if whole.arguments.K:
+        columns, rows, _ = whole.grid
+        dependent = scaled and spec.has("dependentLaunch")
+        yield replace(whole, grid=(columns, rows, spec.split_k), dependent=dependent)
+
+
+def _grid_over_lines(spec: Spec, whole: Launch) -> tuple[int, int, int]:
+    """Blocks of a kernel that goes over all of a panel of C, line by line."""
+    from gemmgen.lower.lines import elements_a_block
+
+    lines = _lines(spec, whole.arguments)
+    extent = whole.arguments.M + whole.arguments.N - lines
+    return lines, -(-extent // elements_a_block(whole.variant)), 1
+
+
 def _split(spec: Spec, whole: Launch) -> tuple[Launch, Launch]:
     """The launch of a panel as two: sums over slices of K into the workspace, then C from those.
 
@@ -303,8 +336,6 @@ def _split(spec: Spec, whole: Launch) -> tuple[Launch, Launch]:
     starts, as always on a stream; and the next panel's first, which overwrites the sums, starts when the second has
     ended, which is no earlier than the first has, since all its threads wait for that.
     """
-    from gemmgen.lower.reduce import elements_a_block
-
     given, lines = whole.arguments, _lines(spec, whole.arguments)
     (columns, rows, _), extent = whole.grid, given.M + given.N - lines
     ldw = -(-extent // 4) * 4  # so that every line begins at a multiple of 16 bytes
@@ -314,7 +345,7 @@ def _split(spec: Spec, whole: Launch) -> tuple[Launch, Launch]:
         replace(whole, grid=(columns, rows, spec.split_k), arguments=main, output="W"),
         replace(
             whole,
-            grid=(lines, -(-extent // elements_a_block(whole.variant)), 1),
+            grid=_grid_over_lines(spec, whole),
             arguments=then,
             kernel="then",
             dependent=spec.has("dependentLaunch"),

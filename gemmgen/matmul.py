@@ -21,7 +21,16 @@ SIMULATED_GPU = "h200"
 """For which GPU a kernel is chosen where there is none: the one whose winners ship."""
 
 
-def matmul(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None) -> Any:
+def matmul(
+    A: Any,
+    B: Any,
+    C: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    stream: Any = None,
+    *,
+    unordered: bool = False,
+) -> Any:
     """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU.
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), all on one GPU (torch, CuPy, anything with DLPack), or NumPy arrays; C
@@ -29,12 +38,14 @@ def matmul(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0,
     that ship with gemmgen, else of the user's own records (``gemmgen tune``), else the model's choice; it is compiled
     at the first call. Without a GPU, NumPy arrays are computed on the simulator, by a kernel without asynchronous
     copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is enqueued on ``stream``, else on
-    the current one, without waiting. Raises ArgumentError for operands that do not fit.
+    the current one, without waiting. ``unordered``: the kernel may add up in no fixed order, where that is faster; else
+    the result is the same bit by bit at every call. Raises ArgumentError for operands that do not fit.
     """
-    return _kernel(_signature(A), _signature(B), None if C is None else _signature(C))(A, B, C, alpha, beta, stream)
+    kernel = _kernel(_signature(A), _signature(B), None if C is None else _signature(C), unordered)
+    return kernel(A, B, C, alpha, beta, stream)
 
 
-def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None) -> Choice:
+def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None, unordered: bool = False) -> Choice:
     """What ``matmul`` uses for a shape on this machine's GPU (or for the H200, where there is none), and why.
 
     ``align`` are the bytes to which rows of A, B and C are aligned; left out, those of packed matrices.
@@ -43,7 +54,7 @@ def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None
     from gemmgen.tune.shapes import packed
 
     here = current()
-    return _choice((m, n, k), align or packed((m, n, k)), HOST if here is None else here.ordinal)
+    return _choice((m, n, k), align or packed((m, n, k)), HOST if here is None else here.ordinal, unordered)
 
 
 def _signature(x: Any) -> tuple[Any, ...]:
@@ -64,13 +75,13 @@ def _described(x: Any) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None) -> Kernel:
+def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool = False) -> Kernel:
     """The kernel for operands of these descriptions. What does not fit together, the kernel itself refuses."""
     if len(a[0]) != 2 or len(b[0]) != 2 or (c is not None and len(c[0]) != 2):
-        return _kernel_of((1, 1, 1), (4, 4, 4), HOST)
+        return _kernel_of((1, 1, 1), (4, 4, 4), HOST, False)
     (m, k), n = a[0], b[0][1]
     align = _aligned(a, k), _aligned(b, n), 16 if c is None and n % 4 == 0 else _aligned(c or ((m, n), (n, 1), 0), n)
-    return _kernel_of((m, n, k), align, a[3])
+    return _kernel_of((m, n, k), align, a[3], unordered)
 
 
 def _aligned(described: tuple[Any, ...], length: int) -> int:
@@ -83,7 +94,7 @@ def _aligned(described: tuple[Any, ...], length: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _kernel_of(shape: Shape, align: Align, device: int) -> Kernel:
+def _kernel_of(shape: Shape, align: Align, device: int, unordered: bool) -> Kernel:
     from gemmgen.kernel import PATIENCE
     from gemmgen.runtime import device as devices
     from gemmgen.target import gpu as gpu_named
@@ -92,7 +103,7 @@ def _kernel_of(shape: Shape, align: Align, device: int) -> Kernel:
     gpu = devices.current() if device == HOST else devices.get(device)
     if gpu is None:
         return _shared(by_model(shape, align, gpu_named(SIMULATED_GPU), simple=True), "sim", None, PATIENCE)
-    spec = _choice(shape, align, gpu.ordinal).spec
+    spec = _choice(shape, align, gpu.ordinal, unordered).spec
     return _shared(spec, "cuda", spec.arch or gpu.arch, None)
 
 
@@ -105,7 +116,7 @@ def _shared(spec: Any, device: Any, arch: str | None, patience: float | None) ->
 
 
 @lru_cache(maxsize=4096)
-def _choice(shape: Shape, align: Align, ordinal: int) -> Choice:
+def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool) -> Choice:
     from gemmgen.runtime import device as devices
     from gemmgen.target import gpu as gpu_named
     from gemmgen.tune.gpu import gpu_of
@@ -115,11 +126,11 @@ def _choice(shape: Shape, align: Align, ordinal: int) -> Choice:
     row = gpu_named(SIMULATED_GPU) if ordinal == HOST else gpu_of(devices.get(ordinal))
     found = shipped(row.arch)
     name = None if ordinal == HOST else devices.get(ordinal).name
-    return choose(shape, align, row, () if found is None else found.rows, _own(name))
+    return choose(shape, align, row, () if found is None else found.rows, _own(name, unordered), unordered)
 
 
 @lru_cache(maxsize=16)
-def _own(gpu: str | None) -> tuple[Winner, ...]:
+def _own(gpu: str | None, unordered: bool = False) -> tuple[Winner, ...]:
     """The user's own records for a GPU, read once; none where there is no file, or it cannot be read."""
     from gemmgen.tune.records import Records, RecordsError, default_path
     from gemmgen.tune.shipped import winners
@@ -128,7 +139,7 @@ def _own(gpu: str | None) -> tuple[Winner, ...]:
         return ()
     try:
         with Records() as book:
-            return winners(book.best(gpu))
+            return winners(book.best(gpu, unordered=unordered))
     except RecordsError:
         return ()
 

@@ -47,12 +47,11 @@ class Place:
 
 @lru_cache(maxsize=1024)
 def vector_bytes(spec: Spec) -> Mapping[str, int]:
-    """The widest access, in bytes, that the exact kernel of a spec makes to each matrix in global memory."""
+    """The widest access, in bytes, that the exact kernels of a spec make to each matrix in global memory."""
     from gemmgen.ir.reach import global_bytes
     from gemmgen.lower import lower
 
-    ir = lower(spec, EXACT)
-    found = [global_bytes(kernel) for kernel in (ir, ir.then) if kernel is not None]
+    found = [global_bytes(ir) for ir in lower(spec, EXACT).kernels]
     return {name: max([ITEM, *(widest[name] for widest in found if name in widest)]) for name in OPERANDS}
 
 

@@ -62,6 +62,9 @@ def verify(
     smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an infinity also passes where
     the reference rounded to C's type, or |alpha||A||B|, overflows. A wrong shape or type fails. As in a kernel, alpha
     and beta are float32. Raises ArgumentError where A, B and C0 are no operands of a product.
+
+    Where by the ``spec`` blocks add to C with atomics, each of the ``split_k`` additions rounds a sum that beta C0 is
+    in, which is u |beta C0| more, and takes subnormal numbers for zeros: of a part, of C, and of the sum.
     """
     from gemmgen.operands import element_type, host_array, scalar, shape_of
 
@@ -76,14 +79,15 @@ def verify(
         return _failure(f"C has type {c.dtype}; {wanted} is wanted")
     if c.size == 0:
         return Verification(True, 0.0)
-    return _compare(c, a, b, c0, alpha, beta)
+    additions = spec.split_k if spec is not None and spec.unordered else 0
+    return _compare(c, a, b, c0, alpha, beta, additions)
 
 
 def _failure(reason: str) -> Verification:
     return Verification(False, float("inf"), reason=reason)
 
 
-def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float) -> Verification:
+def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additions: int) -> Verification:
     """The comparison in panels of rows, so that the doubles of a large product need little memory."""
     import numpy as np
 
@@ -97,7 +101,7 @@ def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float) -> Veri
         left = a[part, :0] if unread else a[part]
         with np.errstate(all="ignore"):
             reference = _reference(left.astype(np.float64), right, sizes, None if c0 is None else c0[part], alpha, beta)
-            found, how_bad = _panel(c[part], reference, a.shape[1], i)
+            found, how_bad = _panel(c[part], reference, a.shape[1], i, additions)
         wrong, largest = wrong + found.wrong, max(largest, found.max_error)
         if how_bad > badness:
             worst, badness = found, how_bad
@@ -105,16 +109,17 @@ def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float) -> Veri
 
 
 def _panel(
-    c: Any, reference: tuple[Doubles, Doubles, Doubles], depth: int, first_row: int
+    c: Any, reference: tuple[Doubles, Doubles, Doubles], depth: int, first_row: int, additions: int
 ) -> tuple[Verification, float]:
-    """The verdict on some rows, and how far the worst element is into its bound; ``depth`` is K."""
+    """The verdict on some rows, and how far the worst element is into its bound; ``depth`` is K. So many ``additions``
+    were made to each element of C in memory."""
     import numpy as np
 
     want, magnitude, added = reference
     got, info = c.astype(np.float64), np.finfo(c.dtype)
     error = np.abs(got - want)
-    bound = 2 * (depth + 1) * UNIT * magnitude + 2 * UNIT * added + 0.5 * float(info.eps) * np.abs(want)
-    bound += (depth + 2) * float(info.smallest_subnormal)
+    bound = 2 * (depth + 1) * UNIT * magnitude + (2 + additions) * UNIT * added + 0.5 * float(info.eps) * np.abs(want)
+    bound += (depth + 2) * float(info.smallest_subnormal) + 3 * additions * float(info.smallest_normal)
     finite = np.isfinite(got) & np.isfinite(want)
     right = np.where(finite, error <= bound, _agree(got, want, magnitude, c.dtype))
     # What is wrong and not finite is worst of all, what agrees is no error.

@@ -43,9 +43,9 @@ def depths(spec: Spec, unit: int = 1) -> list[int]:
 
 def launches(ir: KernelIR, scalars: Mapping[str, Any]) -> list[tuple[KernelIR, dict[str, Any]]]:
     """The kernels of a product with their scalars, as a plan has them: the sums go to a workspace where a second kernel
-    makes C of them."""
+    makes C of them, and are added to C where a kernel before makes it ready."""
     if ir.then is None:
-        return [(ir, dict(scalars))]
+        return [(x, dict(scalars)) for x in ir.kernels]
     pitch = workspace(ir, scalars).shape[-1]
     return [(ir, {**scalars, "alpha": 1.0, "beta": 0.0, "ldc": pitch}), (ir.then, {**scalars, "ldw": pitch})]
 
@@ -62,7 +62,7 @@ def workspace(ir: KernelIR, scalars: Mapping[str, Any]) -> Floats:
 def run_ordered(
     ir: KernelIR, a: Floats, b: Floats, c: Floats, alpha: float = 1.0, beta: float = 0.0, options: Options = DEFAULT
 ) -> RunResult:
-    """Run on packed matrices in the orders of the spec, a second kernel too; ``c`` is updated in place."""
+    """Run on packed matrices in the orders of the spec, a kernel before or after too; ``c`` is updated in place."""
     (m, k), n = a.shape, b.shape[1]
     orders = {x: "C" if getattr(ir.spec, x).order == "row" else "F" for x in "ABC"}
     flat = {x: np.asarray(v).reshape(-1, order=orders[x]) for x, v in (("A", a), ("B", b), ("C", c))}

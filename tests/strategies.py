@@ -18,12 +18,13 @@ NAMES = ["k1", "x", "smem_k", "float4_test", "kernel_a", "Gemm"]
 @st.composite
 def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk: int = 17, max_size: int = 256,
           orders: tuple[str, ...] = ("row",), way: str | None = None, split: bool = False,
-          cluster: bool = False, dependent: bool = False) -> Spec:
+          cluster: bool = False, dependent: bool = False, atomics: bool = False) -> Spec:
     """A legal spec. ``max_threads`` in a block, ``max_sums`` accumulators in a thread, ``max_bk`` and ``max_size``
     (of BM and BN) keep it small enough to simulate; ``orders`` are the memory orders that operands may have. ``way``:
     tiles pass through shared memory, and are brought so ("plain", "cpasync", "tma"; TMA may need larger tiles).
     ``split``: several blocks may share a sum, which takes a second kernel. ``cluster``: or they may add it up as a
-    cluster, which takes none. ``dependent``: the second kernel may be launched while the first runs.
+    cluster, which takes none. ``atomics``: or they may add to C in memory, which takes a first kernel. ``dependent``:
+    the second kernel may be launched while the first runs.
 
     Tiles are often no powers of two, thread counts no multiples of a warp or of a load's width.
     """
@@ -52,8 +53,11 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
     spec = replace(spec, cta_swizzle=draw(st.sampled_from([0, 0, 1, 2, 3, 8])))
     if cluster and spec.has("smem") and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"clusterReduce"}, split_k=draw(st.sampled_from([2, 3, 4, 8])))
+    if atomics and spec.split_k > 1 and not spec.has("clusterReduce") and draw(st.booleans()):
+        spec = replace(spec, use=spec.use | {"atomics"}, arch=draw(st.sampled_from([None, None, "sm_80"])))
+        spec = replace(spec, arch=None) if spec.has("tma") else spec
     if dependent and spec.split_k > 1 and not spec.has("clusterReduce") and draw(st.booleans()):
-        spec = replace(spec, use=spec.use | {"dependentLaunch"})
+        spec = replace(spec, use=spec.use | {"dependentLaunch"}, arch=None)
     if spec.has("smem") and not spec.has("clusterReduce") and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"stageC"})
     check(spec)

@@ -34,7 +34,10 @@ def test_names_of_the_ladders_text_are_reserved(name: str, variant: str) -> None
     assert {name for name in used if not name_problem(name)} == {name}
 
 
-@given(specs(orders=("row", "col"), split=True, cluster=True, dependent=True), st.sampled_from(sorted(VARIANTS)))
+@given(
+    specs(orders=("row", "col"), split=True, cluster=True, dependent=True, atomics=True),
+    st.sampled_from(sorted(VARIANTS)),
+)
 def test_names_of_any_text_are_reserved(spec: Spec, variant: str) -> None:
     used = identifiers(emit_cuda(lower(spec, VARIANTS[variant])))
     assert {name for name in used if not name_problem(name)} == {spec.name}

@@ -52,7 +52,7 @@ def test_any_words_are_a_spec_or_refused(text: str) -> None:
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
     """The text of a legal spec with a few characters or lines taken out, put in, or doubled."""
-    text = draw(specs(split=True, cluster=True, dependent=True)).to_text()
+    text = draw(specs(split=True, cluster=True, dependent=True, atomics=True)).to_text()
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
         until = min(len(text), at + draw(st.integers(0, 6)))
@@ -76,7 +76,7 @@ def test_ten_thousand_texts(text: str) -> None:
 
 @settings(max_examples=300)
 @given(
-    specs(orders=("row", "col"), split=True, cluster=True, dependent=True),
+    specs(orders=("row", "col"), split=True, cluster=True, dependent=True, atomics=True),
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20),
 )
 def test_round_trip(spec: Spec, comment: str) -> None:
@@ -86,7 +86,7 @@ def test_round_trip(spec: Spec, comment: str) -> None:
     assert again.to_text() == commented.to_text()
 
 
-@given(specs(split=True, cluster=True, dependent=True))
+@given(specs(split=True, cluster=True, dependent=True, atomics=True))
 def test_the_order_of_lines_and_toggles_does_not_matter(spec: Spec) -> None:
     lines = spec.replace(m_iter=None, n_iter=None).to_text().splitlines()
     turned = [
@@ -96,7 +96,7 @@ def test_the_order_of_lines_and_toggles_does_not_matter(spec: Spec) -> None:
     assert parse("\n".join(reversed(turned))) == spec.replace(m_iter=None, n_iter=None)
 
 
-@given(specs(split=True, cluster=True, dependent=True))
+@given(specs(split=True, cluster=True, dependent=True, atomics=True))
 def test_iterations_cover_the_warp_tile(spec: Spec) -> None:
     m_iter, n_iter = spec.warp_iterations
     assert 1 <= spec.threads <= 1024

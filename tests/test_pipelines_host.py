@@ -14,8 +14,8 @@ from pipelinehelp import PIPELINES, depths, kernel, launches, spec_of, workspace
 from simhelp import grid_of
 
 from gemmgen.cuda.emit import emit_cuda
-from gemmgen.ir.nodes import KernelIR
 from gemmgen.launch import VARIANTS
+from gemmgen.lower import PARAMS
 from gemmgen.sim.run import GlobalArray, run_kernel
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -25,37 +25,39 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def module(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
     texts = [(f"{name}_{variant}", emit_cuda(kernel(name, variant))) for name in PIPELINES for variant in VARIANTS]
     for name in PIPELINES:
-        seconds = {variant: kernel(name, variant).then for variant in VARIANTS}
-        texts += [(f"{name}_{variant}_then", emit_cuda(ir)) for variant, ir in seconds.items() if ir is not None]
+        for variant in VARIANTS:
+            beside = [ir for ir in kernel(name, variant).kernels if ir.part != "main"]
+            texts += [(f"{name}_{variant}_{ir.part}", emit_cuda(ir)) for ir in beside]
     return build(texts, tmp_path_factory.mktemp("host"))
 
 
 def run(module: HostModule, name: str, variant: str, p: Problem, *, reverse: bool = False, text: str = "") -> None:
-    """The kernel, and the one that finishes its work, which finds the sums as if they were still being written."""
+    """The kernel, and the one before or after it. The second of two that overlap finds what the first makes as if it
+    were still being written."""
     ir = kernel(name, variant)
     m, n = p.c.shape
-    given = arguments_of(ir, p)
+    given = arguments_of(p)
     sums = workspace(ir, given)
     for one, scalars in launches(ir, given):
         values = scalars | {"C": sums if one.then else p.c.address, "W": sums}
         maps = p.arguments(one.tensor_maps)[len(given) :]
         grid = grid_of(one, {"M": m, "N": n, "K": p.k})
         values_of = [values[x.name] for x in one.params if x.kind != "tensormap"]
-        which = (text or f"{name}_{variant}") + ("_then" if one.finishes else "")
-        arriving = sums if one.arriving else None
+        which = (text or f"{name}_{variant}") + ("" if one.part == "main" else f"_{one.part}")
+        arriving = {(): None, ("W",): sums, ("C",): p.c.buffer}[one.arriving]
         module.run(which, grid, one.threads, [*values_of, *maps], reverse=reverse, arriving=arriving)
 
 
-def arguments_of(ir: KernelIR, p: Problem) -> dict[str, Any]:
-    """The arguments of a product by the names of the kernel's parameters."""
-    return dict(zip((x.name for x in ir.params), p.arguments(), strict=False))
+def arguments_of(p: Problem) -> dict[str, Any]:
+    """The arguments of a product by the names of its kernels' parameters."""
+    return dict(zip((x.name for x in PARAMS), p.arguments(), strict=True))
 
 
 def simulated(name: str, variant: str, p: Problem) -> F32:
     """What the simulator makes of the same problem, with no fault."""
     ir = kernel(name, variant)
     m, n = p.c.shape
-    given = arguments_of(ir, p)
+    given = arguments_of(p)
     matrices = {x: GlobalArray(y.buffer.copy(), y.offset) for x, y in (("A", p.a), ("B", p.b), ("C", p.c))}
     sums = GlobalArray(workspace(ir, given).reshape(-1))
     for one, values in launches(ir, given):

@@ -41,7 +41,7 @@ def extents(tile: int) -> st.SearchStrategy[int]:
 def cases(draw: st.DrawFn, ways: tuple[str | None, ...] = (None,)) -> Case:
     way = draw(st.sampled_from(ways))
     small: dict[str, Any] = {"max_threads": 128, "max_sums": 16, "max_bk": 9, "max_size": 32}
-    spec = draw(specs(**small, orders=("row", "col"), way=way, split=True, cluster=True, dependent=True))
+    spec = draw(specs(**small, orders=("row", "col"), way=way, split=True, cluster=True, dependent=True, atomics=True))
     scalars = st.sampled_from([0.0, 1.0, -1.0, 0.5, 3.25])
     triple = st.tuples(*[st.sampled_from([0, 0, 1, 2, 3, 4])] * 3)
     size = (draw(extents(spec.block[0])), draw(extents(spec.block[1])), draw(extents(spec.block[2])))

@@ -105,7 +105,7 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     leading = {f"ld{x.lower()}": pitch for x, pitch in zip("ABC", pitches(spec, e.size), strict=True)}
     scalars = {"alpha": 1.0, "beta": e.beta, "M": m, "N": n, "K": k, **leading}
     grid = launch_grid(ir, scalars)
-    blocks, launches = grid[0] * grid[1] * grid[2], 1 if ir.then is None else 2
+    blocks, launches = grid[0] * grid[1] * grid[2], len(ir.kernels)
     return bounds(Run(ir, e.size, count(ir, scalars, grid), blocks, e.gpu, fits, e.beta, launches=launches))
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmgen.analysis.compiled import as_compiled, as_written
-from gemmgen.analysis.counts import Counts
+from gemmgen.analysis.counts import AccessCost, Counts
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.ir.nodes import Call
+from gemmgen.isa.atomic import ADD
 from gemmgen.isa.memory import WARP
 
 _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
@@ -52,6 +53,12 @@ ASYNCHRONOUS: Mapping[str, tuple[str, ...]] = {
 }
 """Counts of copies past the registers, and the counters that are each together: those that stay in L1, and those that
 pass it by. Their sectors are among those of all loads; the counters of them alone differ from run to run."""
+
+ADDITIONS: Mapping[str, tuple[str, ...]] = {
+    "global addition requests": (_L1.format("t_requests", "red"),),
+    "global addition sectors": (_L1.format("t_sectors", "red"),),
+}
+"""Counts of additions that are made in memory, which are no stores to the counters."""
 
 BUSY: Mapping[str, str] = {
     "issue": "smsp__issue_active.avg.pct_of_peak_sustained_active",
@@ -157,10 +164,11 @@ class Comparison:
 
 def predicted(e: Explanation) -> dict[str, int]:
     """What each counter should show. Shared loads are as compiled; so are multiply-adds, of which the scaling by beta
-    takes one for each element of C that is read. Copies by cp.async are loads of global memory to the counters, and
-    counted by themselves too; they are no stores to shared memory."""
+    takes one for each element of C that is read, unless a kernel before does nothing but scale. Copies by cp.async
+    are loads of global memory to the counters, and counted by themselves too; they are no stores to shared memory."""
     ordinary = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if not isinstance(a.statement, Call)))
     alone, stores = ordinary.total("global", "load"), ordinary.total("global", "store")
+    added = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if _adds(a))).total("global", "store")
     shared = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
     kept = ordinary.total("shared", "store")
     loads, boxes = e.counts.total("global", "load"), e.counts.total("tma", "load")
@@ -169,14 +177,21 @@ def predicted(e: Explanation) -> dict[str, int]:
         "global load sectors": loads.sectors,
         "global store requests": stores.requests,
         "global store sectors": stores.sectors,
-        "multiply-adds": e.counts.fma + _scalings(e.counts),
+        "multiply-adds": e.counts.fma + (_scalings(e.counts) if e.ir.first is None else 0),
         "shared load requests": shared.requests + _idle(e),
         "shared load wavefronts": shared.wavefronts,
         "shared store requests": kept.requests,
         "shared store wavefronts": kept.wavefronts,
         "asynchronous copy requests": loads.requests - alone.requests,
         "sectors by TMA": boxes.sectors,
+        "global addition requests": added.requests,
+        "global addition sectors": added.sectors,
     }
+
+
+def _adds(a: AccessCost) -> bool:
+    """Whether an access adds to what is in memory."""
+    return isinstance(a.statement, Call) and ADD in a.statement.row.effects
 
 
 def _idle(e: Explanation) -> int:
@@ -197,7 +212,7 @@ def compare(e: Explanation, values: Mapping[str, float]) -> list[Comparison]:
     """Every count beside its counter."""
     expected = predicted(e)
     counters = {name: (counter,) for name, counter in COUNTERS.items()} | {
-        name: of for name, of in ASYNCHRONOUS.items() if expected[name]
+        name: of for name, of in {**ASYNCHRONOUS, **ADDITIONS}.items() if expected[name]
     }
     rows = []
     for name, of in counters.items():
@@ -215,7 +230,7 @@ def binding(busy: Mapping[str, float | None]) -> str | None:
 
 def is_asynchronous(e: Explanation) -> bool:
     """Whether the kernel moves data by instructions that the counters of loads and stores do not count."""
-    return any(isinstance(a.statement, Call) for a in e.counts.accesses)
+    return any(isinstance(a.statement, Call) and not _adds(a) for a in e.counts.accesses)
 
 
 def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:

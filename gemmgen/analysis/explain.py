@@ -41,7 +41,7 @@ class Compiled:
 @dataclass(frozen=True)
 class Step:
     """One launch: grid (x, y, z), scalar arguments, and where A, B and C lie in a cache line, in bytes. ``ir``: the
-    kernel, where it is not the main one but finishes its work."""
+    kernel, where it is not the main one but the one before or after it."""
 
     grid: tuple[int, int, int]
     scalars: Mapping[str, float]
@@ -170,7 +170,9 @@ def explained(
 ) -> Explanation:
     """The explanation of a product that ``steps`` launch, in order. Without ``compiled`` the occupancy takes for the
     registers of a thread those that the program names, which is the least there can be."""
-    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in _alike(steps)), Counts((), 0))
+    # The main kernel's accesses come first: they are numbered as its text has them.
+    order = sorted(_alike(steps), key=lambda some: some[0].ir is not None)
+    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in order), Counts((), 0))
     blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
     registers = named_registers(ir.body) if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
@@ -180,7 +182,7 @@ def explained(
         ir, size, gpu, beta, blocks, counts, compiled, fits,
         intensity(size, counts, beta),
         bounds(run),
-        cuda_lines or {},
+        (cuda_lines or {}) if any(s.ir is None for s in steps) else {},  # lines are those of the main kernel's text
         copies or {},
         launches,
     )  # fmt: skip

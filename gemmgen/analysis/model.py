@@ -140,7 +140,7 @@ def _waiting_s(run: Run, waits: Waits) -> float:
         return 0.0
     step, steps = block_step(run)
     clocks = run_clocks(step, steps, run.blocks, run.gpu.sms, run.fits.blocks_per_sm, waits)
-    early = run.launches // 2 if run.ir.then is not None and run.ir.then.arriving else 0
+    early = run.launches // 2 if any(ir.arriving for ir in run.ir.kernels) else 0
     launches = waits.launch_s + (run.launches - 1 - early) * waits.next_launch_s + early * waits.early_launch_s
     return clocks / run.gpu.clock_hz + launches
 

@@ -34,13 +34,13 @@ class Text:
     @property
     def stem(self) -> str:
         label = self.ir.variant.label
-        plain = label == "exact" or (self.second and label in WRITTEN)
+        plain = label == "exact" or (self.beside and label in WRITTEN)
         return self.ir.name if plain else f"{self.ir.name}_{label}"
 
     @property
-    def second(self) -> bool:
-        """Whether it is the kernel that finishes another's work; it knows no tiles, so its text is that of any size."""
-        return self.ir.finishes != ""
+    def beside(self) -> bool:
+        """Whether it is a kernel before or after the main one; it knows no tiles, so its text is that of any size."""
+        return self.ir.part != "main"
 
 
 def load_specs(arguments: Sequence[str]) -> list[Spec]:
@@ -64,8 +64,8 @@ def load_specs(arguments: Sequence[str]) -> list[Spec]:
 
 
 def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRITTEN) -> list[Text]:
-    """The CUDA of each spec in each variant, for ``arch``, or what the spec says, or this machine's; last that of the
-    kernel which finishes its work, where there is one.
+    """The CUDA of each spec in each variant, for ``arch``, or what the spec says, or this machine's; last those
+    of the kernels before and after it, where there are any.
 
     Raises UsageError where two would be one file, and where the architecture lacks what a spec uses.
     """
@@ -81,7 +81,8 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
         for note in spec.notes:
             output.say(f"{spec.filename}: note: {note}")
         kernels = [gemmgen.lower(spec, variant) for variant in variants]
-        for ir in (*kernels, *(ir.then for ir in kernels if ir.then is not None)):
+        beside = [ir for main in kernels for ir in main.kernels if ir is not main]
+        for ir in (*kernels, *beside):
             text = Text(spec, ir, emit_cuda(ir), target)
             other = made.setdefault(text.stem, text)
             if other.source != text.source or other.spec is not spec:
@@ -142,7 +143,7 @@ def rendered(wanted: Sequence[Text], emit: Emit) -> Iterator[tuple[Text, bytes]]
         case Emit.tile:
             from gemmgen.tile import build, print_tile
 
-            tiled = (text for text in wanted if not text.second)
+            tiled = (text for text in wanted if not text.beside)
             yield from ((text, print_tile(build(text.spec, text.ir.variant)).encode()) for text in tiled)
         case Emit.ir:
             yield from ((text, f"{str(text.ir).rstrip()}\n".encode()) for text in wanted)

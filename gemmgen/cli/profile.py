@@ -68,7 +68,17 @@ def measured(jobs: Sequence[Job]) -> list[tuple[Explanation, dict[str, float]]]:
     Raises LaunchError where there is no GPU, no ncu, no permission, or nothing to launch.
     """
     import gemmgen
-    from gemmgen.analysis.counters import ASYNCHRONOUS, BUSY, COUNTERS, DRAM_READ, PIPE, TIME, parse_ncu, total
+    from gemmgen.analysis.counters import (
+        ADDITIONS,
+        ASYNCHRONOUS,
+        BUSY,
+        COUNTERS,
+        DRAM_READ,
+        PIPE,
+        TIME,
+        parse_ncu,
+        total,
+    )
     from gemmgen.runtime.device import why_none
     from gemmgen.runtime.ncu import profile as run_ncu
     from gemmgen.runtime.ncu import required_tool
@@ -84,7 +94,8 @@ def measured(jobs: Sequence[Job]) -> list[tuple[Explanation, dict[str, float]]]:
         path.write_text(json_module.dumps([described(job) for job in jobs]), encoding="utf-8")
         command = [sys.executable, "-m", "gemmgen.cli.counted", str(path)]
         try:
-            more = [*BUSY.values(), *PIPE.values(), *(counter for of in ASYNCHRONOUS.values() for counter in of)]
+            special = (*ASYNCHRONOUS.values(), *ADDITIONS.values())
+            more = [*BUSY.values(), *PIPE.values(), *(counter for of in special for counter in of)]
             text, printed = run_ncu(command, [*core, *more])
             launches = parse_ncu(text)
         except LaunchError:

@@ -54,6 +54,9 @@ def tune(
     warm: Annotated[
         bool, typer.Option("--warm", help="Keep to one set of operands, so that the L2 cache is warm.")
     ] = False,
+    unordered: Annotated[
+        bool, typer.Option("--unordered", help="Also try atomics, by which results do not repeat bit by bit.")
+    ] = False,
     model: Annotated[bool, typer.Option("--model", help="Choose by the model alone; nothing is measured.")] = False,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="For which GPU the model chooses.")] = "h200",
     gpus: Annotated[
@@ -96,12 +99,12 @@ def tune(
     if len(shapes) > 1 and (export or plot):
         raise exits.UsageError("--export and --plot are for one shape; with several, `tune --show --size ...` has them")
     if model:
-        results = [by_model(loaded, choices, shape, gpu) for shape in shapes]
+        results = [by_model(loaded, choices, shape, gpu, unordered) for shape in shapes]
         return finish(results, export, plot, json)
     options = how(search, timings, seed, warm)
     if len(shapes) > 1 and gpus != 1:
-        return on_many(loaded, choices, shapes, options, gpus, records, json)
-    results = [on_one(loaded, choices, shape, options, records) for shape in shapes]
+        return on_many(loaded, choices, shapes, options, gpus, records, json, unordered)
+    results = [on_one(loaded, choices, shape, options, records, unordered) for shape in shapes]
     return finish(results, export, plot, json)
 
 
@@ -135,27 +138,32 @@ def given(specs: Sequence[Spec]) -> Any:
     return None if not specs else specs[0] if len(specs) == 1 else list(specs)
 
 
-def by_model(specs: Sequence[Spec], choices: dict[str, tuple[Any, ...]], size: Size, gpu: str) -> TuneResult:
+def by_model(
+    specs: Sequence[Spec], choices: dict[str, tuple[Any, ...]], size: Size, gpu: str, unordered: bool
+) -> TuneResult:
     import gemmgen
 
-    return gemmgen.tune(given(specs), *size, choices=choices or None, device="sim", gpu=gpu, records=False)
+    return gemmgen.tune(
+        given(specs), *size, choices=choices or None, device="sim", gpu=gpu, records=False, unordered=unordered
+    )
 
 
 def on_one(
-    specs: Sequence[Spec], choices: dict[str, tuple[Any, ...]], size: Size, options: Any, records: Path | None
-) -> TuneResult:
+    specs: Sequence[Spec], choices: dict[str, tuple[Any, ...]], size: Size, options: Any, records: Path | None,
+    unordered: bool,
+) -> TuneResult:  # fmt: skip
     import gemmgen
 
     with output.progress(f"{size}: looking at candidates") as shown:
         return gemmgen.tune(
             given(specs), *size, choices=choices or None, options=options, search=options.search, warm=options.warm,
-            records=records, progress=lambda doing: shown.update(f"{size}: {doing}"),
+            records=records, progress=lambda doing: shown.update(f"{size}: {doing}"), unordered=unordered,
         )  # fmt: skip
 
 
 def on_many(
     specs: Sequence[Spec], choices: dict[str, tuple[Any, ...]], sizes: Sizes, options: Any, gpus: int,
-    records: Path | None, json: bool,
+    records: Path | None, json: bool, unordered: bool,
 ) -> int:  # fmt: skip
     """Several shapes, one process a GPU; 1 where a shape was not tuned."""
     from dataclasses import asdict
@@ -170,7 +178,8 @@ def on_many(
     if gpus > there:
         raise exits.UsageError(f"--gpus {gpus}: there are {there}")
     texts = tuple(spec.to_text() for spec in specs) or None
-    tasks = [Task((size.m, size.n, size.k), texts, {n: list(v) for n, v in choices.items()}, options) for size in sizes]
+    given = {n: list(v) for n, v in choices.items()}
+    tasks = [Task((size.m, size.n, size.k), texts, given, options, unordered) for size in sizes]
     with output.progress("tuning") as shown:
         found = tune_many(tasks, range(gpus or there), records or default_path(), shown.update)
     if json:

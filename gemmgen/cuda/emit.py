@@ -69,17 +69,23 @@ def _header(ir: KernelIR) -> Iterator[Printed]:
 
 
 def what(ir: KernelIR) -> str:
-    """Which variant of a kernel it is, or whose work it finishes."""
-    return f"the second kernel of {ir.finishes}" if ir.finishes else f"{ir.variant.label} variant"
+    """Which variant of a kernel it is, or whose work it prepares or finishes."""
+    match ir.part:
+        case "first":
+            return f"the kernel before {ir.spec.name}"
+        case "main":
+            return f"{ir.variant.label} variant"
+        case "then":
+            return f"the second kernel of {ir.spec.name}"
 
 
 def applies_to(ir: KernelIR) -> str:
     """Which sizes and alignments the kernel is for, in words."""
     exact: dict[int, list[str]] = {}
     for dim, step in zip("mnk", ir.spec.block, strict=True):
-        if dim not in ir.variant.guard and step > 1 and not ir.finishes:
+        if dim not in ir.variant.guard and step > 1 and ir.part == "main":
             exact.setdefault(step, []).append(dim.upper())
-    sizes = "any M and N" if ir.finishes else "any M, N, K"
+    sizes = "any M, N, K" if ir.part == "main" else "any M and N"
     if exact:
         (step, dims), *others = exact.items()
         be = "are multiples" if len(dims) > 1 else "is a multiple"

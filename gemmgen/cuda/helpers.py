@@ -52,7 +52,8 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
 
 
 def _texts(row: Instruction) -> dict[str, str]:
-    return {text: text for text in (*row.needs, row.helper)}
+    """The texts of a row, but for what CUDA has itself."""
+    return {text: text for text in (*row.needs, row.helper) if text}
 
 
 def _text(text: str) -> Iterator[Printed]:

@@ -221,6 +221,9 @@ ALONE = Const(1)
 
 # --- The kernel ---------------------------------------------------------------------------------------------------
 
+Part = Literal["first", "main", "then"]
+"""Which of the kernels of a product, in the order in which they are launched."""
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -271,13 +274,14 @@ class KernelIR:
     """One kernel: everything that printing, running and counting it needs.
 
     ``then`` is a kernel that is launched after this one and finishes its work (split-K: the reduction of what the
-    blocks left in a workspace, which this one writes where C is expected); ``finishes`` of that one is the name of this
-    one. ``grid`` is (columns of blocks, rows of
-    blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z. ``cluster`` neighbours along z are a
-    thread-block cluster, whose blocks run at the same time and read one another's shared memory. ``arriving``
-    are global arrays that the kernel before may still be writing when this one starts: a thread may use them only
-    behind its wait for that kernel's end. ``renumbered`` are values and the built-in ones that they are in another
-    order of the blocks: over a grid they take every pair of those once. Who adds up over all blocks may read them so.
+    blocks left in a workspace, which this one writes where C is expected); ``first`` is one that is launched before it
+    and prepares C, which this one adds to. ``part`` says which of them a kernel is; the spec bears the main one's name.
+    ``grid`` is (columns of blocks, rows of blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
+    ``cluster`` neighbours along z are a thread-block cluster, whose blocks run at the same time and read one
+    another's shared memory. ``arriving`` are global arrays that the kernel before may still be writing when this one
+    starts: a thread may use them only behind its wait for that kernel's end. ``renumbered`` are values and the
+    built-in ones that they are in another order of the blocks: over a grid they take every pair of those once. Who
+    adds up over all blocks may read them so.
     """
 
     name: str
@@ -293,12 +297,18 @@ class KernelIR:
     body: tuple[Stmt, ...]
     min_blocks: int | None = None
     tensor_maps: tuple[TensorMap, ...] = ()
+    first: KernelIR | None = None
     then: KernelIR | None = None
+    part: Part = "main"
     notes: tuple[str, ...] = field(default=())
-    finishes: str = ""
     cluster: Expr = ALONE
     arriving: tuple[str, ...] = ()
     renumbered: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kernels(self) -> tuple[KernelIR, ...]:
+        """Of a main kernel: all that a product takes, itself among them, in the order in which they are launched."""
+        return tuple(ir for ir in (self.first, self, self.then) if ir is not None)
 
     def syncs(self) -> list[Sync]:
         """The barriers, in program order."""

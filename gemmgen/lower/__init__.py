@@ -13,10 +13,12 @@ from gemmgen.ir.expr import Const, value_of
 from gemmgen.ir.nodes import ALONE, KernelIR, Param
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.layout import tile_array
+from gemmgen.lower.lines import launched_early
 from gemmgen.lower.order import RENUMBERED
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
 from gemmgen.lower.reduce import reduction
+from gemmgen.lower.scale import scaling
 from gemmgen.lower.scope import GLOBAL, M, N, Scope
 from gemmgen.lower.walk import Walk
 from gemmgen.tile.program import TileProgram
@@ -59,16 +61,18 @@ def lower_program(p: TileProgram) -> KernelIR:
         summary=p.spec.comment,
         constants=tuple(s.constants.values()),
         assertions=assertions(p),
-        params=(*PARAMS, *(Param(m.name, "tensormap") for m in maps)),
+        params=(*_params(p), *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
         grid=((N + (value_of(bn) or 1) - 1) // bn, (M + (value_of(bm) or 1) - 1) // bm, Const(p.split_k)),
         shared=(*shared.values(), *barriers, *sums),
         body=body,
         min_blocks=_min_blocks(p),
         tensor_maps=maps,
-        then=reduction(p) if p.split_k > 1 and walk.sums is None else None,
+        first=scaling(p) if p.output.atomic else None,
+        then=reduction(p) if p.second_kernel else None,
         notes=_notes(p),
         cluster=s.constants["SPLIT_K"].expr if walk.sums is not None else ALONE,
+        arriving=("C",) if p.dependent and p.output.atomic else (),
         renumbered=RENUMBERED if p.group_m > 1 else (),
     )
 
@@ -95,12 +99,24 @@ def _split_note(p: TileProgram) -> tuple[str, ...]:
     if p.cluster_sums:
         blocks = f"Launched with {p.split_k} blocks along z for each tile of C, which are a thread-block cluster"
         return (f"{blocks}: each leaves its sums in shared memory, and adds up a share of all.",)
+    if p.output.atomic:
+        return _atomics_notes(p)
     line = "row" if p.contiguous("C") == "n" else "column"
     lines = "M rows" if line == "row" else "N columns"
     early = ", and is launched while this kernel still runs" if p.dependent else ""
     return (
         f"Launched with C pointing to a workspace: a matrix of {lines} for each blockIdx.z, ldc elements from one "
         f"{line} to the next, with alpha 1 and beta 0. {p.spec.name}_reduce makes C of them{early}.",
+    )
+
+
+def _atomics_notes(p: TileProgram) -> tuple[str, ...]:
+    first = f"{p.spec.name}_scale"
+    blocks = f"Launched with {p.split_k} blocks along z for each tile of C, each with a part of K, behind {first}"
+    return (
+        f"{blocks}, which makes C beta * C. They add to C in no fixed order, and a sum of floats depends on its order: "
+        f"the last bits of a result may differ from run to run.",
+        *((launched_early(first),) if p.dependent else ()),
     )
 
 
@@ -123,3 +139,8 @@ PARAMS = (
     Param("C", "pointer", GLOBAL["C"]),
     Param("ldc", "size"),
 )
+
+
+def _params(p: TileProgram) -> tuple[Param, ...]:
+    """What is added to C by atomics has nothing to do with beta."""
+    return tuple(x for x in PARAMS if x.name != "beta" or not p.output.atomic)

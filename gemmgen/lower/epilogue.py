@@ -1,11 +1,12 @@
-"""The epilogue: C = alpha * acc + beta * C, C read only where beta is not 0."""
+"""The epilogue: C = alpha * acc + beta * C, C read only where beta is not 0; or alpha * acc is added to C in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from gemmgen.ir.expr import Const, Expr, both
-from gemmgen.ir.nodes import Alloc, Array, Compute, FBin, If, Load, Read, Ref, Scalar, Stmt, Store
+from gemmgen.ir.nodes import Alloc, Array, Call, Compute, FBin, If, Load, Read, Ref, Scalar, Stmt, Store
+from gemmgen.isa.atomic import global_add
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, element
@@ -29,11 +30,15 @@ def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
             m, n = pi * at.tm + i, q * at.tn + j
             return element(f.acc, (f.rows, f.cols), (m, n + v) if along_n else (m + v, n))
 
-        stored = store(result, target, width)
+        stored = add(result, target, width) if p.output.atomic else store(result, target, width)
         where = inside(s, row, col) if guarded else None
         return stored if where is None else [If(where, tuple(stored))]
 
-    return nest([("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1])], piece)
+    pieces = nest([("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1])], piece)
+    if not p.output.atomic:
+        return pieces
+    # Adding zeros would only cost time, and alpha times zero need not be zero.
+    return [If(Const(0).lt(s.depth), tuple(pieces), why="a block without a part of K has nothing to add")]
 
 
 def inside(s: Scope, row: Expr, col: Expr) -> Expr | None:
@@ -44,6 +49,18 @@ def inside(s: Scope, row: Expr, col: Expr) -> Expr | None:
     if not tests:
         return None
     return tests[0] if len(tests) == 1 else both(tests[0], tests[1])
+
+
+def add(result: Callable[[Expr], Ref], target: Ref, width: int) -> list[Stmt]:
+    """Alpha times ``width`` results are added to neighbours of C, to which other blocks add too."""
+    out = Array("out", "register", shape=(Const(width),) if width > 1 else ())
+
+    def at(v: Expr) -> Ref:
+        return Ref(out, (v,) if width > 1 else ())
+
+    scale = nest([("v", width, 1)], lambda v: [Compute(at(v), FBin("*", Scalar("alpha"), Read(result(v))))])
+    values = (at(Const(v)) for v in range(width))
+    return [Alloc(out), *scale, Call(global_add(width), (target, *values), origin="use atomics")]
 
 
 def store(result: Callable[[Expr], Ref], target: Ref, width: int, origin: str = "tile thread") -> list[Stmt]:

@@ -154,7 +154,7 @@ def _block_pointer(s: Scope, operand: str) -> Pointer:
     for dim in DIMS[operand]:
         scale: Expr = LEADING[operand] if dim == s.p.strided(operand) else Const(1)
         offset = offset + (s.first_k if dim == "k" else s.origin(dim)) * scale
-    if operand == "C" and s.p.split_k > 1 and not s.p.cluster_sums:
+    if operand == "C" and s.p.second_kernel:
         # Each block's sums go to a matrix of their own.
         offset = BLOCK_Z * (M if s.p.contiguous("C") == "n" else N) * LDC + offset
     return Pointer(f"block{operand}", GLOBAL[operand], offset)

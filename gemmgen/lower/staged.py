@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Alloc, Array, For, If, Load, Ref, Stmt
-from gemmgen.lower.epilogue import inside, leave, store
+from gemmgen.lower.epilogue import add, inside, leave, store
 from gemmgen.lower.layout import element_of, tile_array
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
@@ -79,7 +79,8 @@ class StagedTile:
 
         target = Ref(self.at.block["C"], (line * LDC + first,))
         load = Load(of(Const(0)), self._of(row, col), width, None, ORIGIN)
-        body = [Alloc(staged), load, *store(of, target, width, ORIGIN)]
+        last = add(of, target, width) if self.s.p.output.atomic else store(of, target, width, ORIGIN)
+        body = [Alloc(staged), load, *last]
         where = inside(self.s, row, col) if guarded else None
         return body if where is None else [If(where, tuple(body))]
 

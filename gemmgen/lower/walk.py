@@ -10,7 +10,7 @@ from gemmgen.ir.expr import Const, Expr, Var, both, value_of
 from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
 from gemmgen.ir.nodes import Alloc, Array, Call, For, If, Let, LetPointer, Pointer, Section, Stmt
 from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, cp_async_wait
-from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
+from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.copy import tile_copy
 from gemmgen.lower.engine import Engine
@@ -26,6 +26,7 @@ from gemmgen.tile.statements import (
     Ahead,
     AllowNext,
     Arrived,
+    AwaitPrevious,
     Barrier,
     Bring,
     Clear,
@@ -78,11 +79,7 @@ class Walk:
         index = [x for c in self.copies.values() for x in c.index]
         start = [] if self.engine is None else self.engine.set_up()
         main = Section("Walk along K", (*self._counting(), *start, *self.all(walk)), _walk_why(self.s.p))
-        title = "Epilogue: C = alpha * A B + beta * C"
-        if self.sums is not None:
-            title += ", A B being the sums of all blocks of the cluster in their order"
-        if self.staged is not None:
-            title += ", through shared memory"
+        title = f"Epilogue: {_epilogue_title(self.s.p)}"
         end = Section(title, tuple(self.all(last)), "" if self.staged is None else self.staged.tile.why)
         parts: tuple[Stmt, ...] = (main, end)
         if self.skips:
@@ -103,6 +100,9 @@ class Walk:
         match t:
             case AllowNext():
                 return [Call(ALLOW_NEXT_KERNEL, (), origin="use dependentLaunch")]
+            case AwaitPrevious():
+                why = f"{self.s.p.spec.name}_scale may still be writing C"
+                return [Call(WAIT_FOR_PREVIOUS_KERNEL, (), why, origin="use dependentLaunch")]
             case Clear():
                 return self.f.clear() + self.f.declare()
             case Steps(body):
@@ -309,6 +309,15 @@ class Walk:
         if condition is None or value_of(condition) == 1:
             return body
         return [If(condition, tuple(body))] if body else []
+
+
+def _epilogue_title(p: TileProgram) -> str:
+    staged = "" if p.output.tile is None else ", through shared memory"
+    if p.output.atomic:
+        return f"C += alpha * A B of this block's part of K, in no fixed order of the blocks{staged}"
+    whole = "C = alpha * A B + beta * C"
+    among = ", A B being the sums of all blocks of the cluster in their order" if p.cluster_sums else ""
+    return f"{whole}{among}{staged}"
 
 
 def _joined(body: Iterable[Stmt]) -> Iterator[Stmt]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
@@ -69,10 +70,12 @@ def _lesser(spec: Spec) -> Iterator[dict[str, Any]]:
         yield {"stages": 2}
     for row in numbers:
         yield {row.fields[0]: row.default}
-    for toggle in reversed(TOGGLES):
-        if spec.has(toggle.name):
-            yield {"use": spec.use - dependents(toggle.name, spec)}
+    there = [t.name for t in reversed(TOGGLES) if spec.has(t.name)]
+    for toggle in there:
+        yield {"use": spec.use - dependents(toggle, spec)}
     yield {row.fields[0]: row.default for row in numbers}
+    for one, two in combinations(there, 2):  # as atomics and dependentLaunch, without split_k
+        yield {"use": spec.use - dependents(one, spec) - dependents(two, spec)}
 
 
 @dataclass(frozen=True)

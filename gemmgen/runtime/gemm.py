@@ -27,14 +27,15 @@ from gemmgen.runtime.arrays import (
 from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 
 if TYPE_CHECKING:
-    from gemmgen.launch import Kernel, Launch, LaunchPlan
+    from gemmgen.ir.nodes import Part
+    from gemmgen.launch import Launch, LaunchPlan
     from gemmgen.runtime.copies import Copies
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.launch import Bound, GpuModule
     from gemmgen.spec.model import Spec
     from gemmgen.tile.variant import Variant
 
-ModuleFor = Callable[["Variant", "Kernel", "Device"], "GpuModule"]
+ModuleFor = Callable[["Variant", "Part", "Device"], "GpuModule"]
 
 _REMEMBERED = 4096  # plans a kernel keeps
 _DTYPES = {"f32": "float32"}
@@ -57,8 +58,8 @@ class _Prepared:
 class GpuGemm:
     """Computes ``C = alpha * (A @ B) + beta * C`` by a spec's kernels on the GPU where the operands are.
 
-    ``module_for`` compiles and loads a variant's main kernel, or the one that finishes its work. May be called from
-    several threads.
+    ``module_for`` compiles and loads a variant's main kernel, or the one before or after it. May be called from several
+    threads.
     """
 
     def __init__(self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None) -> None:
@@ -66,7 +67,7 @@ class GpuGemm:
         self.variant = variant
         self._module_for = module_for
         self._lock = threading.Lock()
-        self._modules: dict[tuple[Variant, Kernel, int], GpuModule] = {}
+        self._modules: dict[tuple[Variant, Part, int], GpuModule] = {}
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
         self._kept: dict[int, memory.Kept] = {}  # by stream
 

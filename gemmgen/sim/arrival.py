@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemmgen.sim.clock import Clock
 from gemmgen.sim.lanes import Active, Batch, Bools
 from gemmgen.sim.shadow import Reporter, Touch, touched
+from gemmgen.sim.shadow_global import GlobalShadow
 
 EARLY = "the kernel before may still be writing it: this thread has not waited for that kernel's end"
 
@@ -15,16 +17,20 @@ class ArrivingShadow:
 
     The simulator runs launches one after another, so that the values are there in any case; what a thread may know is
     kept for each by itself. Threads of a block need not wait for one another: the wait makes all visible to who waits.
+    ``within`` is the shadow for what the kernel's own threads do to one another, where it writes the array.
     """
 
-    def __init__(self, report: Reporter) -> None:
+    def __init__(self, report: Reporter, within: GlobalShadow | None = None) -> None:
         self.report = report
+        self.within = within
         self.batch: Batch | None = None
         self.waited: Bools = np.zeros(0, np.bool_)
 
-    def start(self, batch: Batch) -> None:
+    def start(self, batch: Batch, clock: Clock) -> None:
         """None of the threads of a new batch has waited."""
         self.batch, self.waited = batch, np.zeros(batch.lanes, np.bool_)
+        if self.within is not None:
+            self.within.start(batch, clock)
 
     def wait(self, active: Active) -> None:
         """The active lanes have waited."""
@@ -32,9 +38,13 @@ class ArrivingShadow:
 
     def read(self, t: Touch) -> None:
         self._check(t)
+        if self.within is not None:
+            self.within.read(t)
 
     def write(self, t: Touch) -> None:
         self._check(t)
+        if self.within is not None:
+            self.within.write(t)
 
     def settle(self) -> None:
         """Nothing that a barrier would end."""

@@ -21,7 +21,7 @@ from inspect import isgeneratorfunction
 import numpy as np
 
 from gemmgen.ir.expr import Expr
-from gemmgen.ir.nodes import Array, Call, MapRef, Pointer, Ref, TensorMap
+from gemmgen.ir.nodes import Array, Call, MapRef, Ref, TensorMap
 from gemmgen.isa.memory import box_sectors_of
 from gemmgen.isa.table import Moved
 from gemmgen.sim.access import Element, Place, element, place
@@ -184,6 +184,11 @@ class MemoryArgument:
         p = self.place
         p.memory.write(self._site("store", len(values)), p.part(), p.offset(), self.active, values)
 
+    def add(self, values: Floats) -> None:
+        """Add ``values`` [width, lanes] to global memory, in one go for each word."""
+        p = self.place
+        p.memory.add(self._site("store", len(values)), p.part(), p.offset(), self.active, values)
+
     def store_async(self, values: Floats, engine: int = 0) -> Flight:
         """Begin to write ``values`` [width, lanes] to shared memory; the words are in flight until they land."""
         p, site = self.place, self._site("store", len(values))
@@ -333,6 +338,6 @@ def _argument(
         where = element(m, a, scope, key)
         return lambda active: RegisterArgument(where, active)
     array, at = a.array, place(m, a, scope)
-    if not isinstance(a.memory, Pointer) and array.space == "global" and not array.const:
+    if array.space == "global" and not array.const:
         m.written(array.name)
     return lambda active: MemoryArgument(m, array, at, active, sites)

@@ -61,7 +61,7 @@ class Machine:
         self.clock = Clock(batch)
         self.state.clear()
         for arriving in self.arriving.values():
-            arriving.start(batch)
+            arriving.start(batch, self.clock)
         for memory in self.memories.values():
             memory.batch = batch
             if memory.block_words:
@@ -105,8 +105,10 @@ class Machine:
 
     def written(self, name: str) -> None:
         """The program writes this global array: its accesses are checked for races."""
-        memory = self.memories[name]
-        if not memory.block_words and memory.shadow is None:
+        memory, arriving = self.memories[name], self.arriving.get(name)
+        if arriving is not None:
+            arriving.within = arriving.within or GlobalShadow(memory.size, self.report)
+        elif not memory.block_words and memory.shadow is None:
             memory.shadow = GlobalShadow(memory.size, self.report)
 
     def join(self, blocks: Bools | None = None, clusters: bool = False) -> None:

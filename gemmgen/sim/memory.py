@@ -110,6 +110,23 @@ class Memory:
             self.shadow.write(Touch(site, part, offset + self.base, good))
         count(site, self.batch, part, offset + self._phase_of(site), good)
 
+    def add(self, site: Site, part: Part, offset: int, active: Active, values: Floats) -> None:
+        """Add ``values`` [width, lanes] of the active lanes to what is there, each once; counted as a write. Subnormal
+        numbers count as zeros, before and after (PTX ISA, "red"; the machine code says FTZ)."""
+        assert self.batch is not None
+        good = self.allowed(site, part, offset, active)
+        if good is NOBODY or (good is not None and good.count == 0):
+            return
+        index = part.index(site.width, self.batch.block, self.block_words) + offset + part.lo + self.base
+        some = slice(None) if good is None else good.array
+        words = index[:, some]
+        self.flat[words] = _flushed(self.flat[words])
+        np.add.at(self.flat, words, _flushed(values[:, some]))  # lanes that add to the same word all count
+        self.flat[words] = _flushed(self.flat[words])
+        if self.shadow is not None:
+            self.shadow.write(Touch(site, part, offset + self.base, good, atomic=True))
+        count(site, self.batch, part, offset + self._phase_of(site), good)
+
     def _phase_of(self, site: Site) -> int:
         return self.phase if site.space == "global" else 0
 
@@ -168,6 +185,13 @@ class Memory:
         word = first if first < 0 or first >= self.size else self.size
         verb = "reads" if site.op == "load" else "writes"
         self.report("out-of-bounds", site, lane, word, f"{verb} element {word} of {self.size}")
+
+
+def _flushed(values: Floats) -> Floats:
+    """Zeros of the same sign for subnormal numbers."""
+    tiny = np.abs(values) < np.finfo(np.float32).smallest_normal
+    found: Floats = np.where(tiny, np.copysign(np.float32(0.0), values), values)
+    return found
 
 
 def shared_memory(name: str, shape: tuple[int, ...], align: int, report: Reporter) -> Memory:

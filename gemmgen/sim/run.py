@@ -81,6 +81,7 @@ def merged(results: Sequence[RunResult]) -> RunResult:
 
 
 def _as_parameters(ir: KernelIR, scalars: Mapping[str, int | float]) -> dict[str, int | float]:
-    """The arguments as the kernel receives them: float ones in float32."""
+    """The arguments as the kernel receives them: float ones in float32, without those that it does not take."""
     floats = {p.name for p in ir.params if p.kind == "float"}
-    return {k: float(np.float32(v)) if k in floats else int(v) for k, v in scalars.items()}
+    taken = {k: v for k, v in scalars.items() if k in floats or not isinstance(v, float)}
+    return {k: float(np.float32(v)) if k in floats else int(v) for k, v in taken.items()}

@@ -25,13 +25,14 @@ NOTED = 4096
 
 class Touch(NamedTuple):
     """An access by the active lanes: ``width`` words from ``part + offset``, of their own block's shared memory or of
-    that of their cluster's block number ``rank``."""
+    that of their cluster's block number ``rank``. ``atomic``: a write that adds to what is there, in one go."""
 
     site: Site
     part: Part
     offset: int
     active: Active
     rank: int | None = None
+    atomic: bool = False
 
 
 class Reporter(Protocol):

@@ -1,4 +1,5 @@
-"""Shadow of a global matrix that the kernel writes: no two threads touch an element unless a barrier orders them."""
+"""Shadow of a global matrix that the kernel writes: no two threads touch an element unless a barrier orders them, or
+both add to it atomically."""
 
 from __future__ import annotations
 
@@ -35,13 +36,18 @@ class _Mark:
 
 
 class GlobalShadow:
-    """Blocks are never ordered; threads of one block are by ``__syncthreads``. It outlives the batches."""
+    """Blocks are never ordered; threads of one block are by ``__syncthreads``. It outlives the batches.
+
+    Accesses that may clash with others but not with one another, reads and atomic additions, are kept as two marks:
+    two different threads are enough to find a clash with any other one.
+    """
 
     def __init__(self, words: int, report: Reporter) -> None:
         self.words = words
         self.report = report
         self.writer = _Mark(words)
         self.readers: tuple[_Mark, _Mark] | None = None
+        self.adders: tuple[_Mark, _Mark] | None = None
         self.batch: Batch | None = None
         self.clock: Clock | None = None
 
@@ -50,24 +56,18 @@ class GlobalShadow:
 
     def read(self, t: Touch) -> None:
         words, lanes, me = self._where(t)
-        self._blame(t.site, self._late(self.writer, words, me), self.writer, words, lanes, "writes")
-        if self.readers is None:
-            self.readers = _Mark(self.words), _Mark(self.words)
-        # Two different readers are enough to find a clash with any writer.
-        first, second = self.readers
-        assert self.clock is not None
-        other = self._late(first, words, me)
-        if other.any():
-            second.enter(words[other], me[other], self.clock.now)
-        lost = first.enter(words[~other], me[~other], self.clock.now)
-        if lost.any():
-            second.enter(words[~other][lost], me[~other][lost], self.clock.now)
+        self._check(t.site, words, lanes, me, (self.writer,), "writes")
+        self._check(t.site, words, lanes, me, self.adders, "adds to")
+        self.readers = self._noted(self.readers, words, me)
 
     def write(self, t: Touch) -> None:
         words, lanes, me = self._where(t)
-        self._blame(t.site, self._late(self.writer, words, me), self.writer, words, lanes, "writes")
-        for mark in self.readers or ():
-            self._blame(t.site, self._late(mark, words, me), mark, words, lanes, "reads")
+        self._check(t.site, words, lanes, me, (self.writer,), "writes")
+        self._check(t.site, words, lanes, me, self.readers, "reads")
+        if t.atomic:
+            self.adders = self._noted(self.adders, words, me)
+            return
+        self._check(t.site, words, lanes, me, self.adders, "adds to")
         assert self.clock is not None
         lost = self.writer.enter(words, me, self.clock.now)
         self._blame(t.site, lost, self.writer, words, lanes, "writes")
@@ -79,6 +79,25 @@ class GlobalShadow:
         assert self.batch is not None
         words, lanes = touched(t, self.batch, 0)
         return words, lanes, np.broadcast_to(self.batch.gid[lanes], words.shape)
+
+    def _noted(self, marks: tuple[_Mark, _Mark] | None, words: Ints, me: Ints) -> tuple[_Mark, _Mark]:
+        """The marks with these threads in them, as far as two marks go."""
+        first, second = marks = marks or (_Mark(self.words), _Mark(self.words))
+        assert self.clock is not None
+        other = self._late(first, words, me)
+        if other.any():
+            second.enter(words[other], me[other], self.clock.now)
+        lost = first.enter(words[~other], me[~other], self.clock.now)
+        if lost.any():
+            second.enter(words[~other][lost], me[~other][lost], self.clock.now)
+        return marks
+
+    def _check(
+        self, site: Site, words: Ints, lanes: Ints, me: Ints, marks: tuple[_Mark, ...] | None, verb: str
+    ) -> None:
+        """Blame this access for a clash with those of the marks."""
+        for mark in marks or ():
+            self._blame(site, self._late(mark, words, me), mark, words, lanes, verb)
 
     def _late(self, mark: _Mark, words: Ints, me: Ints) -> Bools:
         assert self.batch is not None and self.clock is not None

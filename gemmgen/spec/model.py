@@ -55,6 +55,7 @@ TOGGLES: tuple[Toggle, ...] = (
         needs=("smem",),
     ),
     Toggle("clusterReduce", "split_k's blocks (2 to 8) add up as a cluster, in one kernel (sm_90)", needs=("smem",)),
+    Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order, in one pass: bits may not repeat"),
     Toggle("dependentLaunch", "split_k's second kernel is launched while the first still runs (sm_90)"),
     Toggle("separators", "close each step along k, so that the compiler keeps loads in place", needs=("prefetch",)),
 )
@@ -133,7 +134,7 @@ class Spec:
     pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
     split_k: int = setting(
         1,
-        "blocks that share the sum over K of a tile; a second kernel adds them up, or with clusterReduce they do",
+        "blocks that share the sum over K of a tile; a second kernel adds up, or they with clusterReduce or atomics",
         line="split_k",
         form="number",
     )
@@ -182,6 +183,11 @@ class Spec:
 
     def has(self, toggle: str) -> bool:
         return toggle in self.use
+
+    @property
+    def unordered(self) -> bool:
+        """Whether sums are added up in no fixed order, so that the last bits of a result differ from run to run."""
+        return self.has("atomics")
 
     @property
     def warp_iterations(self) -> tuple[int, int]:

@@ -78,6 +78,7 @@ EMITTED_NAMES = _words("""
     tiles t a b kk s f tileReady tileFree parity snakeAt turned column PAD_A PAD_B PAD_C freeStage
     PIECES SHARE sums parts piece total own number z outRow outCol blockShared cluster_sync
     load_cluster_float load_cluster_float2 load_cluster_float4
+    atomicAdd add_float2 add_float4
     allow_next_kernel wait_for_previous_kernel GROUP_M group groupRows inGroup tileRow tileCol
 """)
 

@@ -8,6 +8,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.isa.atomic import VECTOR_ARCH
 from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
 from gemmgen.spec.suggest import multiples_near
@@ -29,11 +30,30 @@ CAPABILITIES = {"cpasync": 80, "tma": 90, "clusterReduce": 90, "dependentLaunch"
 
 def architecture_problem(spec: Spec, arch: str) -> str | None:
     """Why a spec cannot run on an architecture (``sm_75``); None if it can."""
-    found = re.fullmatch(r"(?:sm|compute)_([0-9]+)[af]?", arch)
+    there = capability(arch)
     for toggle, least in CAPABILITIES.items():
-        if spec.has(toggle) and found is not None and int(found.group(1)) < least:
+        if spec.has(toggle) and there is not None and there < least:
             return f"{toggle} needs compute capability {least // 10}.{least % 10}, and {arch} is below it"
+    if adds_vectors(spec) and there is not None and there < VECTOR_ARCH:
+        needs = f"needs compute capability {VECTOR_ARCH // 10}.{VECTOR_ARCH % 10}, and {arch} is below it"
+        return f"atomics adds several elements at once with float4, which {needs}; 'arch {arch}' in the spec adds one"
     return None
+
+
+def capability(arch: str) -> int | None:
+    """The compute capability of ``sm_90a``, times ten; None of what is no architecture."""
+    found = re.fullmatch(r"(?:sm|compute)_([0-9]+)[af]?", arch)
+    return None if found is None else int(found.group(1))
+
+
+def adds_vectors(spec: Spec) -> bool:
+    """Whether blocks may add several neighbours of C in one access: wherever the spec's architecture, if it has one,
+    can. A kernel is one text for all that it may be compiled for, so that only the spec can say that it has to do
+    without."""
+    there = None if spec.arch is None else capability(spec.arch)
+    run = spec.thread[1] if spec.C.order == "row" else spec.thread[0]
+    wide = spec.has("float4") and run % 2 == 0
+    return spec.has("atomics") and wide and (there is None or there >= VECTOR_ARCH)
 
 
 def idle_swizzle(spec: Spec) -> Iterator[str]:
@@ -59,6 +79,8 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
     if s.spec.has("stageC") and s.spec.has("clusterReduce"):
         message = "stageC and clusterReduce both leave a block's sums in the place of its tiles, each in its own order"
         yield Problem(message, "use one of them", s.span("use stageC"))
+    if s.spec.has("atomics"):
+        yield from _atomics(s)
     if s.spec.has("dependentLaunch"):
         yield from _dependent(s)
     if s.spec.has("tma"):
@@ -75,6 +97,18 @@ def _cluster(s: Subject) -> Iterator[Problem]:
         message = f"clusterReduce makes the blocks that share a sum a cluster, and split_k {split} is over its limit of"
         hint = f"'split_k {PORTABLE_SIZE}' is the most; without clusterReduce a second kernel adds up any number"
         yield Problem(f"{message} {PORTABLE_SIZE}", hint, where)
+
+
+def _atomics(s: Subject) -> Iterator[Problem]:
+    """Several blocks have a part of each sum, and nothing else adds them up."""
+    split = s.spec.split_k
+    if s.spec.has("clusterReduce"):
+        message = "atomics and clusterReduce are two ways to add up what several blocks have of a sum"
+        hint = "use one of them; clusterReduce adds in a fixed order, and its bits repeat"
+        yield Problem(message, hint, s.span("use atomics"))
+    elif s.good("split_k") and split < 2:
+        message = f"atomics adds up what several blocks have of a sum, and split_k is {split}"
+        yield Problem(message, "write 'split_k 2' or more, or leave atomics out", s.span("split_k", "use atomics"))
 
 
 def _dependent(s: Subject) -> Iterator[Problem]:

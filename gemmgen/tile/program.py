@@ -123,7 +123,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Output:
-    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy.
+    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy. ``atomic``: C += alpha * acc by
+    atomic additions, of several blocks to each element in no fixed order; a kernel before has made C beta * C.
 
     ``tile``: where C's tile lies in shared memory on its way, in the place of the tiles of A and B; None where each
     thread stores its own sums. ``left`` are the elements of one store of a thread's sums into it.
@@ -131,6 +132,7 @@ class Output:
 
     width: int = 1
     guard: frozenset[Dim] = frozenset()
+    atomic: bool = False
     tile: Buffer | None = None
     left: int = 1
 
@@ -165,9 +167,15 @@ class TileProgram:
     """Where the blocks that share a sum are a cluster and add it up: elements of one piece of a thread's sums, as they
     leave them to one another; 0 where a second kernel adds up."""
     dependent: bool = False
-    """Whether that second kernel is launched while this one runs, and waits for its end on the GPU."""
+    """Whether the second of two kernels (this one, where another prepares C) is launched while the first runs, and
+    waits for its end on the GPU."""
     group_m: int = 1
     """Rows of tiles of C that consecutive blocks go down before the next column of tiles."""
+
+    @property
+    def second_kernel(self) -> bool:
+        """Whether each block's sums go to a workspace, where a second kernel adds them up."""
+        return self.split_k > 1 and not self.cluster_sums and not self.output.atomic
 
     @property
     def threads(self) -> int:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.spec.model import SETTINGS
+from gemmgen.spec.pipelines import adds_vectors
 from gemmgen.tile.program import Buffer, Copy, Dim, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 
@@ -192,8 +193,15 @@ def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, output=replace(p.output, width=width, tile=tile, left=left))
 
 
+def atomics(p: TileProgram, spec: Spec) -> TileProgram:
+    """The blocks that share a sum add their parts to C where it lies: as widely as it would be stored, or one element
+    at a time where the spec's architecture cannot add more."""
+    width = p.output.width if adds_vectors(spec) else 1
+    return replace(p, output=replace(p.output, width=width, atomic=True))
+
+
 def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
-    """The kernel that adds up is launched before the sums are there."""
+    """The second kernel is launched before what the first makes is there."""
     return replace(p, dependent=True)
 
 
@@ -263,6 +271,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("split_k", split_k),
     ("stageC", stage_c),
     ("clusterReduce", cluster_reduce),
+    ("atomics", atomics),
     ("dependentLaunch", dependent_launch),
     ("cta_swizzle", cta_swizzle),
     (None, guards),

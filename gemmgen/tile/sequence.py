@@ -13,6 +13,7 @@ from gemmgen.tile.statements import (
     Ahead,
     AllowNext,
     Arrived,
+    AwaitPrevious,
     Bring,
     Clear,
     Commit,
@@ -32,10 +33,10 @@ from gemmgen.tile.statements import (
 
 def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
     """The statements of one block, in order, barriers included."""
-    start = (AllowNext(), Clear()) if p.dependent else (Clear(),)
+    start = (AllowNext(), Clear()) if p.dependent and not p.output.atomic else (Clear(),)
     if not p.copies:
         inner = Inner((*_fragments(p), Multiply()), whole=True)
-        return (*start, inner, Finish())
+        return (*start, inner, *_finish(p))
     prologue, body = _pipeline(p)
     tail = _tail(p)
     before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth)
@@ -48,10 +49,16 @@ def _tail(p: TileProgram) -> tuple[TileStmt, ...]:
     left = (Multiply(behind=True),) if p.pipeline.prefetch else ()
     tiles, depth = tuple(b.name for b in p.buffers), p.pipeline.depth
     if p.output.tile is not None:
-        return (*left, Leave(tiles, depth), Finish(staged=True))
+        return (*left, Leave(tiles, depth), *_finish(p, staged=True))
     if not p.cluster_sums:
-        return (*left, Finish())
+        return (*left, *_finish(p))
     return (*left, Publish(tiles, depth), Gather(), Finish(gathered=True))
+
+
+def _finish(p: TileProgram, staged: bool = False) -> tuple[TileStmt, ...]:
+    """What a block does with sums of its own. It may have begun before C is ready to be added to."""
+    finish = Finish(staged=staged)
+    return (AwaitPrevious(), finish) if p.dependent and p.output.atomic else (finish,)
 
 
 def _fragments(p: TileProgram) -> tuple[Fragment, ...]:

@@ -18,6 +18,11 @@ class AllowNext:
 
 
 @dataclass(frozen=True)
+class AwaitPrevious:
+    """Wait until the kernel before has ended: what it wrote is there."""
+
+
+@dataclass(frozen=True)
 class Clear:
     """acc = 0."""
 
@@ -130,9 +135,9 @@ class Leave:
 
 @dataclass(frozen=True)
 class Finish:
-    """C = alpha * acc + beta * C, and the block ends. ``gathered``: acc are the sums of several blocks, in their order,
-    of which each block of a cluster stores a share. ``staged``: acc are the sums that all threads left, of which
-    consecutive threads store neighbours in C."""
+    """C = alpha * acc + beta * C, or as ``Output`` says, and the block ends. ``gathered``: acc are the sums of several
+    blocks, in their order, of which each block of a cluster stores a share. ``staged``: acc are the sums that all
+    threads left, of which consecutive threads store neighbours in C."""
 
     gathered: bool = False
     staged: bool = False
@@ -140,6 +145,7 @@ class Finish:
 
 TileStmt: TypeAlias = (
     AllowNext
+    | AwaitPrevious
     | Clear
     | Bring
     | Commit

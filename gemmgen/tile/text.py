@@ -11,6 +11,7 @@ from gemmgen.tile.statements import (
     Ahead,
     AllowNext,
     Arrived,
+    AwaitPrevious,
     Barrier,
     Bring,
     Clear,
@@ -39,6 +40,9 @@ def print_tile(p: TileProgram) -> str:
         lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
     if p.group_m > 1:
         lines.append(f"  blocks go down {p.group_m} rows of tiles of C before the next column of tiles")
+    if p.output.atomic:
+        first = "in a first kernel, during which this one starts" if p.dependent else "in a first kernel"
+        lines.append(f"  before, {first}: C = beta * C")
     staged = () if p.output.tile is None else (p.output.tile,)
     lines += [f"  {line}" for b in (*p.buffers, *staged) for line in _buffer(b)]
     for s in sequence(p):
@@ -65,6 +69,8 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
     match s:
         case AllowNext():
             yield f"{'allow the next kernel':<24}# on the GPU once all blocks have started; it waits for their end"
+        case AwaitPrevious():
+            yield f"{'wait for the first kernel':<28}# C is beta * C once it has ended"
         case Clear():
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
@@ -114,6 +120,8 @@ def _finish(p: TileProgram, gathered: bool, sums: str) -> Iterator[str]:
     stored = f"{4 * p.output.width} bytes a store{lanes}{note}"
     if gathered:
         yield f"C[bm, bn], this block's share = alpha * (the parts, added up in their order) + beta * C   {stored}"
+    elif p.output.atomic:
+        yield f"C[bm, bn] += alpha * {sums}   {4 * p.output.width} bytes an atomic addition{note}, in no fixed order"
     elif p.split_k == 1:
         yield f"C[bm, bn] = alpha * {sums} + beta * C   {stored}"
     else:

@@ -191,6 +191,8 @@ def _reduction_s(spec: Spec, shape: Shape, gpu: Gpu) -> float:
         (bm, bn, _), rounds = spec.block, -(-blocks_of(spec, shape) // gpu.sms)
         return rounds * (CLUSTER_CLOCKS + 4 * bm * bn / CLUSTER_BYTES_A_CLOCK) / gpu.clock_hz
     launch = EARLY_LAUNCH_S if spec.has("dependentLaunch") else LAUNCH_S
+    if spec.unordered:  # C is written once, and each part added to it in the L2 cache
+        return launch + 4.0 * (1 + split) * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
     return launch + 8.0 * split * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
 
 

@@ -83,12 +83,13 @@ SKINNY_TILES = (
 )
 
 
-def default_specs(shape: Shape, name: str = "tuned") -> tuple[Spec, ...]:
+def default_specs(shape: Shape, name: str = "tuned", unordered: bool = False) -> tuple[Spec, ...]:
     """Legal specs for a shape, most of them fast somewhere: hundreds to a few thousand, each once, in a fixed order.
 
-    ``name`` is what the kernels are called; what the GPU cannot run is left to the model to leave out.
+    ``name`` is what the kernels are called; what the GPU cannot run is left to the model to leave out. ``unordered``:
+    also those that add up in no fixed order, whose results do not repeat bit by bit.
     """
-    return _legal(name, _all(shape))
+    return _legal(name, _all(shape, unordered))
 
 
 def plain_specs(name: str = "tuned") -> tuple[Spec, ...]:
@@ -107,11 +108,11 @@ def _legal(name: str, changes_of_all: Iterable[dict[str, Any]]) -> tuple[Spec, .
     return tuple(made)
 
 
-def _all(shape: Shape) -> Iterator[dict[str, Any]]:
+def _all(shape: Shape, unordered: bool) -> Iterator[dict[str, Any]]:
     yield from _tiny(shape)
     for family in (_skinny(shape), _engine(), _copied(), ((changes, ()) for changes in _plain())):
         for changes, waves in family:
-            for parts, how in splits(shape, changes["block"], waves):
+            for parts, how in splits(shape, changes["block"], waves, unordered):
                 if parts > 1 and not how and "tma" in changes["use"]:
                     continue  # where there is an engine, second kernels can be launched early
                 yield changes | {"split_k": parts, "use": changes["use"] | how}
@@ -120,13 +121,14 @@ def _all(shape: Shape) -> Iterator[dict[str, Any]]:
 WHOLE: frozenset[str] = frozenset()
 SECOND = frozenset({"dependentLaunch"})
 CLUSTER = frozenset({"clusterReduce"})
+IN_MEMORY = frozenset({"atomics"})
 
 
 def splits(
-    shape: Shape, block: tuple[int, int, int], waves: Iterable[int]
+    shape: Shape, block: tuple[int, int, int], waves: Iterable[int], unordered: bool = False
 ) -> Iterator[tuple[int, frozenset[str]]]:
     """Parts of K, and how they are added up: K whole, and in as many parts as make so many blocks for each SM where C
-    has few tiles. Clusters also of the sizes that pack best."""
+    has few tiles. Clusters also of the sizes that pack best. ``unordered``: also by additions to C in memory."""
     yield 1, WHOLE
     (m, n, k), (bm, bn, bk) = shape, block
     tiles = -(-m // bm) * -(-n // bn)
@@ -134,6 +136,8 @@ def splits(
     for parts in dict.fromkeys(p for w in wanted for p in (w, w // 8 * 8)):  # eighths of K have even numbers of tiles
         if parts > 1 and parts * 2 * bk <= k:
             yield from ((parts, SECOND), (parts, WHOLE))
+            if unordered:
+                yield from ((parts, IN_MEMORY | SECOND), (parts, IN_MEMORY))
     rounds = tiles / (2 * BLOCKS_WANTED)
     if wanted and 1 < rounds < ceil(rounds) / IDLE:  # halves fill the last round better
         yield 2, CLUSTER

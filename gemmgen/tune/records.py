@@ -215,11 +215,14 @@ class Records:
             ).fetchall()
         return [_record(row) for row in rows]
 
-    def best(self, gpu: str, *, types: str = "f32,f32,f32") -> list[Record]:
-        """The fastest record of every shape and alignment on a GPU: timed most carefully first, cold before warm."""
+    def best(self, gpu: str, *, types: str = "f32,f32,f32", unordered: bool = False) -> list[Record]:
+        """The fastest record of every shape and alignment on a GPU: timed most carefully first, cold before warm. Of
+        kernels whose results repeat bit by bit, unless ``unordered`` ones will do too."""
         chosen: dict[tuple[Shape, Align], Record] = {}
         for record in self.find(gpu=gpu):
             if record.status != "ok" or record.seconds is None or record.types != types:
+                continue
+            if not unordered and adds_in_memory(record.spec):
                 continue
             place = (record.shape, record.align)
             if place not in chosen or _rank(record) < _rank(chosen[place]):
@@ -273,6 +276,12 @@ class Records:
                 "SELECT task, state, result FROM work WHERE job = ? ORDER BY place", (job,)
             ).fetchall()
         return [(str(task), str(state), result) for task, state, result in rows]
+
+
+def adds_in_memory(spec: str) -> bool:
+    """Whether the text of a spec is of a kernel that adds up in no fixed order. Its comment may speak of it too."""
+    lines = (line.partition("#")[0].replace(",", " ").split() for line in spec.splitlines())
+    return any(words[:1] == ["use"] and "atomics" in words for words in lines)
 
 
 def _rank(record: Record) -> tuple[int, bool, float]:

@@ -33,13 +33,19 @@ class Choice:
 
 
 def choose(
-    shape: Shape, align: Align, gpu: Gpu, shipped: Sequence[Winner] = (), own: Sequence[Winner] = ()
+    shape: Shape,
+    align: Align,
+    gpu: Gpu,
+    shipped: Sequence[Winner] = (),
+    own: Sequence[Winner] = (),
+    unordered: bool = False,
 ) -> Choice:
     """The kernel for a shape: tuned for exactly it, as shipped or else by the user; if none is, for the nearest.
 
     Nearest are shapes of the same kind by the logarithms of their sizes, of equally near ones the shipped; a spec that
-    is not legal, or that the GPU cannot run, is passed over. With nothing near the model chooses. Raises GemmgenError
-    where even that has nothing to offer.
+    is not legal, or that the GPU cannot run, is passed over; so is one whose results do not repeat bit by bit, unless
+    ``unordered`` ones will do. With nothing near the model chooses. Raises GemmgenError where even that has nothing to
+    offer.
     """
     rows: list[tuple[Winner, Source]] = [*((w, "shipped") for w in shipped), *((w, "records") for w in own)]
     known = [(w.shape, w.align) for w, _ in rows]
@@ -48,9 +54,9 @@ def choose(
     for i in [*exact, *near]:
         winner, source = rows[i]
         spec = legal(winner.spec, gpu)
-        if spec is not None:
+        if spec is not None and (unordered or not spec.unordered):
             return Choice(spec, source, winner.shape)
-    return Choice(by_model(shape, align, gpu), "model")
+    return Choice(by_model(shape, align, gpu, unordered=unordered), "model")
 
 
 def legal(text: str, gpu: Gpu) -> Spec | None:
@@ -69,10 +75,11 @@ def _parsed(text: str) -> Spec | None:
         return None
 
 
-def by_model(shape: Shape, align: Align, gpu: Gpu, *, simple: bool = False) -> Spec:
-    """The model's first choice of the default space; ``simple``: of kernels without asynchronous copies."""
+def by_model(shape: Shape, align: Align, gpu: Gpu, *, simple: bool = False, unordered: bool = False) -> Spec:
+    """The model's first choice of the default space; ``simple``: of kernels without asynchronous copies, which are none
+    of the ``unordered`` ones either."""
     size: Shape = (max(shape[0], 1), max(shape[1], 1), max(shape[2], 1))
-    specs = plain_specs("matmul") if simple else default_specs(size, "matmul")
+    specs = plain_specs("matmul") if simple else default_specs(size, "matmul", unordered)
     order = ranked(space(specs), size, gpu, align)
     if not order.candidates:
         raise GemmgenError(f"no kernel of the default space can run on {gpu.title}")

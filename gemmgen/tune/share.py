@@ -36,12 +36,13 @@ MODULE = "gemmgen.tune.share"
 
 @dataclass(frozen=True)
 class Task:
-    """One shape to tune: ``specs`` as text (None: the default space), and how."""
+    """One shape to tune: ``specs`` as text (None: the default space), and how. ``unordered``: as for ``tune``."""
 
     shape: Shape
     specs: tuple[str, ...] | None
     choices: dict[str, list[Any]]
     options: Options
+    unordered: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -55,7 +56,7 @@ class Task:
         options = Options(**{**how, **{name: Care(**how[name]) for name in ("screening", "final")}})
         m, n, k = found["shape"]
         specs = found["specs"]
-        return cls((m, n, k), None if specs is None else tuple(specs), found["choices"], options)
+        return cls((m, n, k), None if specs is None else tuple(specs), found["choices"], options, found["unordered"])
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def tune_on(task: Task, ordinal: int, path: str | os.PathLike[str], backend: Any
         found = tune(
             given, *task.shape, choices={name: _values(values) for name, values in task.choices.items()} or None,
             search=task.options.search, timings=task.options.timings, seed=task.options.seed, warm=task.options.warm,
-            options=task.options, backend=backend, records=path,
+            options=task.options, backend=backend, records=path, unordered=task.unordered,
         )  # fmt: skip
     except GemmgenError as error:
         return Outcome(task.shape, None, None, 0, ordinal, str(error))

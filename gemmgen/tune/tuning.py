@@ -41,6 +41,7 @@ def tune(
     backend: Backend | None = None,
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
+    unordered: bool = False,
 ) -> TuneResult:
     """The fastest kernel for packed float32 matrices of M x N x K, of those that ``spec_or_specs`` allows.
 
@@ -49,6 +50,7 @@ def tune(
     What breaks a rule, and what the model finds hopeless, is left out; the rest is compiled by ``jobs`` threads (all
     processors) and timed in another process, at most ``timings`` candidates. ``search`` is "guided" (the model, as
     corrected by what was measured), "exhaustive", "random" or "optuna". ``warm`` keeps operands in the L2 cache.
+    ``unordered``: the default space also has kernels with ``atomics``, whose results do not repeat bit by bit.
 
     Candidates that are wrong, hang, cannot be launched or beat the GPU's peak are failed trials. ``records`` is the
     file of results (None: the user's; False: none): what it holds is not measured again. ``device`` "sim" asks the
@@ -59,7 +61,7 @@ def tune(
         raise ArgumentError(f"search is {search!r}; it is one of {', '.join(searches.NAMES)}")
     if timings < 1:
         raise ArgumentError(f"timings is {timings}; at least one candidate has to be timed")
-    tried = _space(spec_or_specs, shape, choices)
+    tried = _space(spec_or_specs, shape, choices, unordered)
     if device not in ("auto", "cuda", "sim"):
         raise ArgumentError(f"device is {device!r}; it is one of auto, cuda, sim")
     if device == "sim" and backend is None:
@@ -93,16 +95,16 @@ def _gpu_backend() -> Backend:
     return GpuBackend(here.ordinal)
 
 
-def _space(given: Any, shape: Shape, choices: Mapping[str, Iterable[Any]] | None) -> Space:
+def _space(given: Any, shape: Shape, choices: Mapping[str, Iterable[Any]] | None, unordered: bool) -> Space:
     from gemmgen.spec.model import Spec
 
     specs: Sequence[Spec]
     match given:
         case None:
-            specs = default_specs(shape)
+            specs = default_specs(shape, unordered=unordered)
         case Spec():
             alone = bool(given.tune or choices)
-            specs = (given,) if alone else (given, *default_specs(shape, given.name))
+            specs = (given,) if alone else (given, *default_specs(shape, given.name, unordered))
         case _:
             specs = tuple(given)
             if not specs or not all(isinstance(s, Spec) for s in specs):

@@ -29,9 +29,13 @@ TEXTS = {
     "staged_c": f"kernel lines\ntile block 64x64x8\ntile thread 8x1\nuse {ALL}, stageC\n",
     "staged_c_async": f"kernel lines2\n{WARP}use {ALL}, warptile, cpasync, prefetch, stageC\nstages 3\nsplit_k 2\n",
     "staged_c_tma": f"kernel lines3\n{ENGINE}, release, prefetch, stageC\nstages 2\n",
+    "adds": f"kernel adds\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}, atomics\nsplit_k 4\n",
+    "adds_single": "kernel adds_one\ntile block 64x64x8\ntile thread 8x8\nuse coalescing, smem, atomics\nsplit_k 5\n",
+    "adds_early": f"kernel adds_early\n{ENGINE}, atomics, dependentLaunch\nstages 3\nsplit_k 3\ncta_swizzle 2\n",
     "grouped": f"kernel grouped\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nsplit_k 2\ncta_swizzle 3\n",
     "grouped_tma": f"kernel grouped_engine\n{ENGINE}, release, clusterReduce\nstages 3\nsplit_k 2\ncta_swizzle 2\n",
 }
+REPEATING = [name for name, text in TEXTS.items() if "atomics" not in text]
 SIZES = [
     (128, 128, 32), (256, 384, 96), (512, 256, 4096), (132, 260, 36), (1, 4, 4), (127, 129, 131), (1000, 1000, 1000),
     (4096, 17, 100), (4, 4096, 8), (64, 64, 7),
@@ -77,7 +81,7 @@ def test_g07_k_zero_and_alpha_zero(name: str) -> None:
     assert bool((c == 0).all())
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", REPEATING)
 def test_the_result_repeats_bit_by_bit_wherever_the_operands_are(name: str) -> None:
     """Also where every call has other addresses: a tensor map is of the address of its own call."""
     t = torch()
@@ -90,7 +94,23 @@ def test_the_result_repeats_bit_by_bit_wherever_the_operands_are(name: str) -> N
         assert t.equal(kernel_of(TEXTS[name])(*kept[-1]), first)
 
 
-@pytest.mark.parametrize("name", ["tma", "split", "split_tma", "early", "early_tma"])
+@pytest.mark.parametrize("name", ["adds", "adds_early"])
+def test_additions_follow_the_kernel_that_makes_c_ready_call_after_call(name: str) -> None:
+    """Whole numbers, of which every order gives the same sum: one addition too early or lost would show."""
+    t = torch()
+    a = t.randint(-3, 4, (300, 4100), device="cuda").float()
+    b = t.randint(-3, 4, (4100, 260), device="cuda").float()
+    c = t.full((300, 260), float("nan"), device="cuda")
+    made, want = kernel_of(TEXTS[name]), (a.double() @ b.double()).float()
+    for turn in range(200):
+        made(a, b, c, 1.0, 0.0 if turn % 3 == 0 else -1.0)
+        assert t.equal(c, want if turn % 3 != 1 else t.zeros_like(want))
+        if turn % 3 == 2:
+            made(a, b, c, 1.0, 1.0)
+            assert t.equal(c, 2 * want)
+
+
+@pytest.mark.parametrize("name", ["tma", "split", "split_tma", "early", "early_tma", "adds", "adds_early"])
 def test_a_call_is_captured_in_a_cuda_graph(name: str) -> None:
     t = torch()
     a, b, c = t.randn(256, 512, device="cuda"), t.randn(512, 256, device="cuda"), t.zeros(256, 256, device="cuda")

@@ -283,6 +283,24 @@ inline float load_global_float(const float* p) { return *p; }
 inline float2 load_global_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
 inline float4 load_global_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
 
+// The threads of a grid take turns here, and none is interrupted.
+inline float atomicAdd(float* p, float x)
+{
+    const float old = *p;
+    *p += x;
+    return old;
+}
+inline void add_float2(float* p, float x, float y)
+{
+    float2& at = *reinterpret_cast<float2*>(p);
+    at = {at.x + x, at.y + y};
+}
+inline void add_float4(float* p, float x, float y, float z, float w)
+{
+    float4& at = *reinterpret_cast<float4*>(p);
+    at = {at.x + x, at.y + y, at.z + z, at.w + w};
+}
+
 inline void cp_async4(float* dst, const float* src) { host::start_copy(dst, src, 4); }
 inline void cp_async8(float* dst, const float* src) { host::start_copy(dst, src, 8); }
 inline void cp_async16(float* dst, const float* src) { host::start_copy(dst, src, 16); }

@@ -1,0 +1,66 @@
+"""Kernels beside the main one: they go over all of C line by line, and know no tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmgen.ir.expr import Const, Expr, Var
+from gemmgen.ir.nodes import Array, Constant, Ref, Section, Stmt
+from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, GLOBAL, LDC, M, N, let
+from gemmgen.tile.program import TileProgram
+from gemmgen.tile.rewrites import widest
+from gemmgen.tile.variant import Variant
+
+THREADS = 256
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A block takes one of the ``lines`` of C: a row, or where C is stored by columns one of those. A thread has
+    ``width`` neighbours in it from element ``at`` on, where they are ``inside``."""
+
+    threads: Constant
+    placement: Section
+    lines: Expr
+    at: Expr
+    width: int
+    inside: Expr
+    grid: tuple[Expr, Expr, Expr]
+
+    def registers(self, name: str) -> Array:
+        """One for each element of a thread."""
+        return Array(name, "register", shape=(Const(self.width),) if self.width > 1 else ())
+
+    def each(self, array: Array, v: Expr) -> Ref:
+        return Ref(array, (v,) if self.width > 1 else ())
+
+    @property
+    def target(self) -> Ref:
+        """The first element of this thread in C."""
+        return Ref(GLOBAL["C"], (BLOCK_X * LDC + self.at,))
+
+
+def lines_of(p: TileProgram) -> Lines:
+    """How such a kernel goes over the C of a variant."""
+    lines, along = (M, N) if p.contiguous("C") == "n" else (N, M)
+    width, run = widest(p.variant.bytes("C")), elements_a_block(p.variant)
+    out: list[Stmt] = []
+    threads = Constant("THREADS", THREADS, str(THREADS), "threads in a block")
+    thread = BLOCK_Y * threads.expr + Var("threadIdx.x", 0, THREADS - 1)
+    at = let(out, "at", thread * width, "first element of this thread")
+    placement = Section("Placement: a block works on one line of C", tuple(out))
+    return Lines(threads, placement, lines, at, width, at.lt(along), (lines, (along + (run - 1)) // run, Const(1)))
+
+
+def elements_a_block(variant: Variant) -> int:
+    """Neighbouring elements of a line that a block of a variant's kernels beside the main one works on."""
+    return THREADS * widest(variant.bytes("C"))
+
+
+def launched_early(before: str) -> str:
+    """How a kernel is launched that starts while the one before it runs."""
+    return (
+        f"Launched right behind {before} on its stream, with the launch attribute programmatic stream "
+        f"serialization (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) set to 1: its blocks are put on the "
+        f"GPU while the last blocks of {before} still run."
+    )

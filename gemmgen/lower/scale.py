@@ -1,0 +1,49 @@
+"""The kernel before the main one, where blocks add to C with atomics: what they add to is beta * C."""
+
+from __future__ import annotations
+
+from gemmgen.ir.expr import Const
+from gemmgen.ir.nodes import Alloc, Call, Compute, FBin, If, KernelIR, Load, Param, Read, Scalar, Section, Stmt, Store
+from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
+from gemmgen.lower.lines import lines_of
+from gemmgen.lower.nest import nest
+from gemmgen.lower.scope import BETA, GLOBAL
+from gemmgen.tile.program import TileProgram
+
+ORIGIN = "use atomics"
+
+
+def scaling(p: TileProgram) -> KernelIR:
+    """C = beta * C; where beta is 0, C = 0 and is not read."""
+    x = lines_of(p)
+    out, old = x.registers("out"), x.registers("old")
+    first = x.each(out, Const(0)), x.each(old, Const(0))
+    scaled = nest(
+        [("v", x.width, 1)],
+        lambda v: [Compute(x.each(out, v), FBin("*", Scalar("beta"), Read(x.each(old, v))))],
+    )
+    keep = (Alloc(old), Load(first[1], x.target, x.width, None, ORIGIN), *scaled)
+    body = (Alloc(out, 0.0), If(BETA.ne(0), keep), Store(x.target, first[0], x.width, None, ORIGIN))
+    early: tuple[Stmt, ...] = (Call(ALLOW_NEXT_KERNEL, (), origin="use dependentLaunch"),) if p.dependent else ()
+    main = Section("Scale, or clear without a look at what is there", (If(x.inside, body),))
+    return KernelIR(
+        name=f"{p.spec.name}_scale",
+        spec=p.spec,
+        variant=p.variant,
+        summary=f"Makes C ready to be added to by {p.spec.name}: beta * C.",
+        constants=(x.threads,),
+        assertions=(),
+        params=(
+            Param("M", "int", why="rows of C"),
+            Param("N", "int", why="columns of C"),
+            Param("beta", "float"),
+            Param("C", "pointer", GLOBAL["C"]),
+            Param("ldc", "size", why="elements from one row of C to the next"),
+        ),
+        threads=x.threads.value,
+        grid=x.grid,
+        shared=(),
+        body=(*early, x.placement, main),
+        part="first",
+        notes=(f"Launched before {p.spec.name}, unless beta is 1.",),
+    )
