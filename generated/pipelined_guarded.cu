@@ -11,8 +11,8 @@
 //     unroll 8
 //     min_blocks 2
 //
-// Rung 11. Three stages, and each warp releases a stage by itself, so that no warp waits for the others.
-// Eight steps are as much text as the instruction cache holds, and two blocks cover each other's waits.
+// Rung 11. Three stages, and each warp releases a stage by itself, so that no warp waits for the others. Two
+// blocks of an SM cover each other's waits, and min_blocks keeps registers to what two of them have.
 // Tensor maps (cuTensorMapEncodeTiled): mapA of A has boxes of 32 x 128 elements, mapB of B has boxes of 128
 // x 32 elements.
 // Made by: gemmgen compile specs/pipelined.gemm

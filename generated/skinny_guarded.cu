@@ -11,7 +11,8 @@
 //     split_k 8
 //
 // Rung 8 for few rows of C: a block has all of them, so that B, nearly all of the traffic, is read once.
-// Narrow tiles, eight blocks along K and three stages keep enough of B on its way to memory's full speed.
+// Narrow tiles, eight blocks along K and three stages keep enough of B on its way to come near memory's
+// speed.
 // Launched with C pointing to a workspace: a matrix of M rows for each blockIdx.z, ldc elements from one row
 // to the next, with alpha 1 and beta 0. skinny_reduce makes C of them.
 // Made by: gemmgen compile specs/skinny.gemm

@@ -124,7 +124,7 @@ def test_what_a_rung_pays_is_said(gathered: list[RungFacts]) -> None:
 
 def test_measured_steps_in_words() -> None:
     slow, fast = Time(0.004, 1.0, None), Time(0.003, 1.0, None)
-    assert measured_text(slow, fast, "x", 0.2) == "x takes 25% less time: 3 ms after 4 ms."
+    assert measured_text(slow, fast, "x", 0.24) == "x takes 25% less time: 3 ms after 4 ms."
     assert measured_text(fast, slow, "x", None) == "x takes 33% more time: 4 ms after 3 ms."
     assert measured_text(slow, fast, "x", 0.0).endswith("does not see why.")
     assert measured_text(slow, slow, "x", 0.0) == "x is as fast: 4 ms after 4 ms."

@@ -89,7 +89,7 @@ def _why_issue(e: Explanation, of: Bottleneck) -> str:
         return ""
     return (
         f"Of its main loop's instructions {loop.share:.0%} are multiply-adds, and register ports make each of them "
-        f"{loop.port_stall:.1%} longer."
+        f"{loop.port_stall:.1%} longer" + (", which other warps fill only in part." if loop.port_stall > 0.005 else ".")
     )
 
 

@@ -290,6 +290,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
     before, after = neighbours(rungs, at)
     e = facts.explanation
     old = before.explanation if before else None
+    delta = words.spec_delta(before.spec if before else None, facts.spec)
     names = (before.name if before else "", facts.name)
 
     def lines(text: str, earlier: str | None, html: Any) -> list[code.Line]:
@@ -304,7 +305,8 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
         "facts": facts,
         "before": before,
         "after": after,
-        "delta": words.spec_delta(before.spec if before else None, facts.spec),
+        "delta": delta,
+        "meanings": words.meanings(delta),
         "numbers": words.numbers(facts, before) if before else "",
         "figures": words.figures(e, old) if e else [],
         "bounds": bound_bars(e) if e else [],

@@ -23,8 +23,15 @@ GLOSSARY: Mapping[str, str] = {
     "sector, request": "32 bytes of global memory; a request is one load or store of a warp, and moves whole sectors",
     "wavefront, bank conflict": (
         "shared memory serves a warp in turns, its wavefronts: lanes that ask one of its 32 banks for different words "
-        "need a turn each, which is a conflict"
+        "need a turn each, which is a conflict. Accesses of 16 bytes a lane are served eight lanes at a time, and need "
+        "four turns without any"
     ),
+    "step": "one value of k: a column of A's tile times a row of B's, of which a tile has BK",
+    "closed step": "one that the compiler may not mix with the next (separators)",
+    "snake order": "every other row of a thread's products is walked backwards, to use one operand twice running",
+    "barrier": "a place where all threads of a block wait for one another",
+    "workspace, W": "memory in which the blocks that share a sum leave their parts, for a second kernel to add up",
+    "L2": "the cache that all SMs share, between them and DRAM",
     "fragment": "the values that a thread fetches from shared memory for one step along k",
     "FMA": "fused multiply-add: a product and a sum in one instruction, two flop",
     "TMA": "tensor memory accelerator: an engine that copies whole tiles to shared memory when one thread asks it to",

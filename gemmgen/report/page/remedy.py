@@ -23,8 +23,10 @@ WHOLE = ("shared", "l1")
 """Causes that are resources, whose time is shown whole."""
 MEET = 1.2
 """Conflicts are spoken of where a load takes more than this many times the turns that it took."""
-UNEXPLAINED = 1.25
-"""A measured time this much longer than the expected one has a cause that the model does not know."""
+UNEXPLAINED, SHORTER = 1.25, 0.9
+"""A measured time so many times the expected one has a cause that the model does not know."""
+APART = 0.025
+"""Parts of the time that are further apart than this, as expected and as measured, are spoken of."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +135,26 @@ def measured_text(before: Time, after: Time, name: str, saved: float | None) -> 
     times = f"{time_text(after.seconds)} after {time_text(before.seconds)}"
     if abs(change) < 0.005:
         return f"{name} is as fast: {times}."
-    unseen = saved is not None and change < -NOTABLE and saved < NOTABLE / 5
-    more = " The model, which expects the same time of both, does not see why." if unseen else ""
+    more = "" if saved is None else _beside_the_model(-change, saved)
     return f"{name} takes {abs(change):.0%} {'less' if change < 0 else 'more'} time: {times}.{more}"
+
+
+def _beside_the_model(measured: float, saved: float) -> str:
+    """Where a rung saves another part of the time than the model expects."""
+    if measured > NOTABLE and saved < NOTABLE / 5:
+        return " The model, which expects the same time of both, does not see why."
+    if measured - saved > APART:
+        return " That is more than the model expects: it does not see all that was lost."
+    if saved - measured > APART:
+        return " That is less than the model expects: it does not see all that is lost."
+    return ""
 
 
 def unexplained(e: Explanation, time: Time) -> str:
     """A sentence where the measured time is far from the expected one; empty where it is near."""
     ratio = time.seconds / e.bound.total_s if e.bound.total_s else 1.0
+    if ratio < SHORTER:
+        return f"The measured time is {ratio:.3g} times the expected one: less is waited for than the model supposes."
     if ratio < UNEXPLAINED:
         return ""
     return (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.report.page.facts import RungFacts
+from gemmgen.spec.model import SETTINGS, TOGGLES
 
 if TYPE_CHECKING:
     from gemmgen.analysis.counts import Cost
@@ -33,6 +34,13 @@ def spec_delta(before: Spec | None, spec: Spec) -> list[str]:
             case (was, value) if was != value:
                 out.append(f"{key} {was} \u2192 {value}")
     return out
+
+
+def meanings(delta: Sequence[str]) -> dict[str, str]:
+    """The settings of a ``spec_delta``, with the sentence that the language's table has for each."""
+    docs = {t.name: t.doc for t in TOGGLES} | {s.name: s.doc for s in SETTINGS}
+    names = (item.removeprefix("+ ").removeprefix("\u2212 ") for item in delta)
+    return {name: docs[name] for text in names for name in docs if text == name or text.startswith(f"{name} ")}
 
 
 def _settings(spec: Spec) -> dict[str, str]:
@@ -121,7 +129,7 @@ _VALUES: Mapping[str, tuple[Callable[[Explanation], float | None], str, str]] = 
     "flop for a byte of global memory": (
         lambda e: e.intensity.block_tile,
         "simulated",
-        "2 M N K over what the threads ask of A and B, as tiled",
+        "2 M N K over what the threads ask of A, B and partial sums, as tiled",
     ),
     "flop for a value of shared memory": (
         lambda e: e.intensity.flop_per_shared_load,
