@@ -52,6 +52,8 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
     spec = replace(spec, cta_swizzle=draw(st.sampled_from([0, 0, 1, 2, 3, 8])))
     if cluster and spec.has("smem") and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"clusterReduce"}, split_k=draw(st.sampled_from([2, 3, 4, 8])))
+    if not spec.has("clusterReduce"):
+        spec = replace(spec, persistent=draw(st.sampled_from([0, 0, 1, 2, 3])))
     if dependent and spec.split_k > 1 and not spec.has("clusterReduce") and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"dependentLaunch"})
     check(spec)

@@ -118,7 +118,7 @@ class _Scope:
     boxes: Mapping[str, TensorMap] = field(default_factory=dict)
     orders: Mapping[str, str] = field(default_factory=dict)
     pointers: Mapping[str, tuple[Array, Expr]] = field(default_factory=dict)
-    renumbered: Mapping[str, str] = field(default_factory=dict)
+    renumbered: Mapping[str, Expr] = field(default_factory=dict)
 
 
 def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]) -> Iterator[Place]:
@@ -136,7 +136,8 @@ def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]
     names |= {name: Const(v if isinstance(v, int) else int(v != 0)) for name, v in scalars.items()}
     orders = {name: getattr(ir.spec, name).order for name in DIMS}
     boxes = {m.name: m for m in ir.tensor_maps}
-    yield from _body(ir.body, _Scope(names, axes=axes, boxes=boxes, orders=orders, renumbered=dict(ir.renumbered)))
+    renumbered = {tile: names[index] for tile, index in ir.renumbered}
+    yield from _body(ir.body, _Scope(names, axes=axes, boxes=boxes, orders=orders, renumbered=renumbered))
 
 
 def launch_grid(ir: KernelIR, scalars: Mapping[str, float]) -> tuple[int, int, int]:
@@ -153,12 +154,12 @@ def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Place, None, _Scop
         match s:
             case Let(var, expr):
                 same = scope.renumbered.get(var.name)
-                value = _resolve(expr, scope.names) if same is None else scope.names[same]
+                value = _resolve(expr, scope.names) if same is None else same
                 scope = replace(scope, names={**scope.names, var.name: value})
             case LetPointer(pointer):
                 scope = replace(scope, pointers={**scope.pointers, pointer.name: _pointer(pointer, scope)})
             case For():
-                yield from _body(s.body, _loop(s, scope))
+                yield from _body(s.body, _shared_loop(s, scope) if s.shared else _loop(s, scope))
             case If(cond, then, orelse):
                 yield from _body(then, _where(cond, scope))
                 yield from _body(orelse, _unless(cond, scope))
@@ -218,6 +219,19 @@ def _loop(s: For, scope: _Scope) -> _Scope:
         active=active,
         axes=(*scope.axes, Axis(index, count, s.unroll is True)),
     )
+
+
+def _shared_loop(s: For, scope: _Scope) -> _Scope:
+    """A loop whose turns the blocks along x and y share: all combinations of what the turns are for, in their place."""
+    axes = [axis for axis in scope.axes if axis.index.name not in GRID[:2]]
+    values: dict[str, Expr] = {}
+    for var, extent in s.shared:
+        count = value_of(_resolve(extent, scope.names))
+        assert count is not None, "how many there are depends on sizes only"
+        index = Var(f"{var.name}#", 0, max(0, count - 1), uniform=True)
+        axes.append(Axis(index, count))
+        values[var.name] = index
+    return replace(scope, names={**scope.names, s.var.name: Const(0)}, axes=tuple(axes), renumbered=values)
 
 
 def _access(s: Load | Store, ref: Ref, scope: _Scope) -> Access:

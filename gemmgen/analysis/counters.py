@@ -193,7 +193,7 @@ def _idle(e: Explanation) -> int:
         return 0
     spec = e.ir.spec
     tiles = -(-e.size[2] // (spec.block[2] * spec.split_k))
-    return e.compiled.loop.idle_loads * tiles * e.blocks * -(-e.ir.threads // WARP)
+    return e.compiled.loop.idle_loads * tiles * e.run.computed * -(-e.ir.threads // WARP)
 
 
 def _scalings(counts: Counts) -> int:

@@ -75,6 +75,10 @@ class Ring:
     def lets(self) -> tuple[Let, ...]:
         return (self.stage,) if self.parity is None else (self.stage, self.parity)
 
+    def starts(self, of: Var) -> list[tuple[Let, Expr]]:
+        """The values, and what they are before the first turn of the loop over ``of``."""
+        return [(x, substitute(x.expr, {of: Const(0)})) for x in self.lets]
+
     def turn(self, env: Env) -> tuple[str, list[str]]:
         """The condition at the end of a turn under which the ring has been round, having moved on, and what is then."""
         names = [f"{self.stage.var.name} = 0;", *(f"{x.var.name} ^= 1;" for x in self.lets[1:])]
@@ -82,10 +86,12 @@ class Ring:
 
 
 def ring(body: tuple[Stmt, ...], of: Var) -> Ring | None:
-    """The counted values of a loop over ``of``, which are ``of % size`` and ``of / size % 2``."""
+    """The counted values of a loop over ``of``, which are ``of % size`` and ``of / size % 2``, ``of`` being counted
+    from any value on (``before + of``)."""
     counted = [s for s in body if isinstance(s, Let) and s.counted]
     if not counted:
         return None
     stage, *parity = counted
-    assert isinstance(stage.expr, Bin) and stage.expr.op == "%" and stage.expr.a == of, stage
+    assert isinstance(stage.expr, Bin) and stage.expr.op == "%", stage
+    assert stage.expr.a == of or (isinstance(stage.expr.a, Bin) and stage.expr.a.op == "+" and stage.expr.a.b == of), stage
     return Ring(stage, stage.expr.b, parity[0] if parity else None)

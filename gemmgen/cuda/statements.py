@@ -245,8 +245,8 @@ class Printer:
         kept, turning = offsets(s), ring(s.body, s.var)
         for x in kept:
             self._name(depth, x.moving.name.name, "int", expression(x.start, env), x.why())
-        for let in () if turning is None else turning.lets:
-            self._name(depth, let.var.name, INDEX_TYPES[let.var.dtype], "0", let.why)
+        for let, start in () if turning is None else turning.starts(s.var):
+            self._name(depth, let.var.name, INDEX_TYPES[let.var.dtype], expression(start, env), let.why)
         if s.unroll is not None:
             self._put(depth, "#pragma unroll" if s.unroll is True else f"#pragma unroll {s.unroll or 1}")
         before, self.moving = self.moving, {**self.moving, **{x.array.name: x.moving for x in kept}}

@@ -65,7 +65,12 @@ class Alloc:
 @dataclass(frozen=True)
 class For:
     """``for (int var = start; var < stop; var += step) body``. ``unroll`` True: fully; int: by that many; None: as the
-    compiler likes. Start, stop and step are uniform across the block."""
+    compiler likes. Start, stop and step are uniform across the block.
+
+    ``shared`` says that the blocks along x and y share the loop's turns: values that are found from ``var`` and how many
+    there are of each, of which the turns of all those blocks together take every combination once. Who adds up over
+    all blocks may go through those instead; nothing else that depends on ``var`` changes what a turn costs.
+    """
 
     var: Var
     start: Expr
@@ -74,6 +79,7 @@ class For:
     body: tuple[Stmt, ...]
     unroll: bool | int | None = None
     why: str = ""
+    shared: tuple[tuple[Var, Expr], ...] = ()
 
 
 @dataclass(frozen=True)

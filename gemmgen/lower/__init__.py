@@ -9,14 +9,14 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.expr import Const, Expr, value_of
+from gemmgen.ir.expr import Expr, value_of
 from gemmgen.ir.nodes import ALONE, Array, KernelIR, Param
 from gemmgen.lower.asserts import assertions
-from gemmgen.lower.order import RENUMBERED
+from gemmgen.lower.order import RENUMBERED, grid_of_blocks
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
 from gemmgen.lower.reduce import reduction
-from gemmgen.lower.scope import GLOBAL, M, N, Scope
+from gemmgen.lower.scope import GLOBAL, Scope
 from gemmgen.lower.walk import Walk
 from gemmgen.tile.program import Buffer, TileProgram
 from gemmgen.tile.rewrites import build
@@ -50,7 +50,6 @@ def lower_program(p: TileProgram) -> KernelIR:
     shared = {b.name: _shared(s, b) for b in p.buffers}
     walk = Walk(s, at, Fragments(s, at), shared)
     body = walk.kernel(placement)
-    bm, bn = s.constants["BM"].expr, s.constants["BN"].expr
     maps = () if walk.engine is None else walk.engine.maps
     barriers = () if walk.engine is None else walk.engine.barriers
     sums = () if walk.sums is None else (walk.sums.array,)
@@ -63,7 +62,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         assertions=assertions(p),
         params=(*PARAMS, *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
-        grid=((N + (value_of(bn) or 1) - 1) // bn, (M + (value_of(bm) or 1) - 1) // bm, Const(p.split_k)),
+        grid=grid_of_blocks(s),
         shared=(*shared.values(), *barriers, *sums),
         body=body,
         min_blocks=_min_blocks(p),
@@ -71,13 +70,20 @@ def lower_program(p: TileProgram) -> KernelIR:
         then=reduction(p) if p.split_k > 1 and walk.sums is None else None,
         notes=_notes(p),
         cluster=s.constants["SPLIT_K"].expr if sums else ALONE,
-        renumbered=RENUMBERED if p.group_m > 1 else (),
+        renumbered=RENUMBERED if p.group_m > 1 and not p.persistent else (),
     )
 
 
 def _notes(p: TileProgram) -> tuple[str, ...]:
     """How the kernel is launched, where that is not as its parameters say."""
-    return (*_maps_note(p), *_split_note(p))
+    return (*_maps_note(p), *_persistent_note(p), *_split_note(p))
+
+
+def _persistent_note(p: TileProgram) -> tuple[str, ...]:
+    if not p.persistent:
+        return ()
+    blocks = f"{p.persistent} blocks along x, or one for each tile of C if there are fewer tiles"
+    return (f"Launched with {blocks}: a block computes every tile that is so many behind its last.",)
 
 
 def _maps_note(p: TileProgram) -> tuple[str, ...]:

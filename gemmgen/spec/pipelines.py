@@ -58,6 +58,10 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield from _cluster(s)
     if s.spec.has("dependentLaunch"):
         yield from _dependent(s)
+    if s.spec.has("clusterReduce") and s.good("persistent") and s.spec.persistent > 0:
+        message = f"clusterReduce leaves sums in the place of tiles, and persistent {s.spec.persistent} brings the next "
+        hint = "leave one of the two out; without clusterReduce a second kernel adds up"
+        yield Problem(f"{message}tiles there while other blocks still fetch them", hint, s.span("persistent"))
     if s.spec.has("tma"):
         yield from _tma(s)
 

@@ -16,6 +16,7 @@ from gemmgen.tile.statements import (
     Bring,
     Clear,
     Commit,
+    EachTile,
     Finish,
     Fragment,
     Gather,
@@ -31,14 +32,19 @@ from gemmgen.tile.statements import (
 
 def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
     """The statements of one block, in order, barriers included."""
-    start = (AllowNext(), Clear()) if p.dependent else (Clear(),)
+    start = (AllowNext(),) if p.dependent else ()
+    return (*start, EachTile(_tile_of_c(p))) if p.persistent else (*start, *_tile_of_c(p))
+
+
+def _tile_of_c(p: TileProgram) -> tuple[TileStmt, ...]:
+    """What a block does for one tile of C."""
     if not p.copies:
         inner = Inner((*_fragments(p), Multiply()), whole=True)
-        return (*start, inner, Finish())
+        return (Clear(), inner, Finish())
     prologue, body = _pipeline(p)
     tail = _tail(p)
-    before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth)
-    return (*start, *before, Steps(turn), *after)
+    before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth, again=bool(p.persistent))
+    return (Clear(), *before, Steps(turn), *after)
 
 
 def _tail(p: TileProgram) -> tuple[TileStmt, ...]:

@@ -127,8 +127,16 @@ class Finish:
     gathered: bool = False
 
 
+@dataclass(frozen=True)
+class EachTile:
+    """The loop over the tiles of C that a block computes, one after another."""
+
+    body: tuple[TileStmt, ...]
+
+
 TileStmt: TypeAlias = (
     AllowNext
+    | EachTile
     | Clear
     | Bring
     | Commit
