@@ -118,7 +118,7 @@ class _Scope:
     boxes: Mapping[str, TensorMap] = field(default_factory=dict)
     orders: Mapping[str, str] = field(default_factory=dict)
     pointers: Mapping[str, tuple[Array, Expr]] = field(default_factory=dict)
-    renumbered: Mapping[str, Expr] = field(default_factory=dict)
+    renumbered: Mapping[str, str] = field(default_factory=dict)
 
 
 def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]) -> Iterator[Place]:
@@ -126,6 +126,7 @@ def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]
     (M, N, K, lda, ldb, ldc, and beta where a condition reads it).
 
     Where blocks are renumbered, an index of the grid is the number of a tile of C: over all blocks that is the same.
+    So it is in a loop whose turns the blocks share, with as many blocks as there are tiles.
     """
     axes = tuple(Axis(Var(name, 0, count - 1, uniform=True), count) for name, count in zip(GRID, grid, strict=True))
     names: dict[str, Expr] = {axis.index.name: axis.index for axis in axes}
@@ -136,8 +137,7 @@ def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]
     names |= {name: Const(v if isinstance(v, int) else int(v != 0)) for name, v in scalars.items()}
     orders = {name: getattr(ir.spec, name).order for name in DIMS}
     boxes = {m.name: m for m in ir.tensor_maps}
-    renumbered = {tile: names[index] for tile, index in ir.renumbered}
-    yield from _body(ir.body, _Scope(names, axes=axes, boxes=boxes, orders=orders, renumbered=renumbered))
+    yield from _body(ir.body, _Scope(names, axes=axes, boxes=boxes, orders=orders, renumbered=dict(ir.renumbered)))
 
 
 def launch_grid(ir: KernelIR, scalars: Mapping[str, float]) -> tuple[int, int, int]:
@@ -154,12 +154,12 @@ def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Place, None, _Scop
         match s:
             case Let(var, expr):
                 same = scope.renumbered.get(var.name)
-                value = _resolve(expr, scope.names) if same is None else same
+                value = _resolve(expr, scope.names) if same is None else scope.names[same]
                 scope = replace(scope, names={**scope.names, var.name: value})
             case LetPointer(pointer):
                 scope = replace(scope, pointers={**scope.pointers, pointer.name: _pointer(pointer, scope)})
             case For():
-                yield from _body(s.body, _shared_loop(s, scope) if s.shared else _loop(s, scope))
+                yield from _body(s.body, _loop(s, scope) if s.shared is None else _shared_loop(s, scope))
             case If(cond, then, orelse):
                 yield from _body(then, _where(cond, scope))
                 yield from _body(orelse, _unless(cond, scope))
@@ -222,16 +222,15 @@ def _loop(s: For, scope: _Scope) -> _Scope:
 
 
 def _shared_loop(s: For, scope: _Scope) -> _Scope:
-    """A loop whose turns the blocks along x and y share: all combinations of what the turns are for, in their place."""
-    axes = [axis for axis in scope.axes if axis.index.name not in GRID[:2]]
-    values: dict[str, Expr] = {}
-    for var, extent in s.shared:
+    """A loop whose turns the blocks share: a grid of blocks in their place, of which each takes one turn."""
+    assert s.shared is not None
+    axes, names = [axis for axis in scope.axes if axis.index.name not in GRID[:2]], {**scope.names}
+    for name, extent in zip(GRID[:2], s.shared, strict=True):
         count = value_of(_resolve(extent, scope.names))
-        assert count is not None, "how many there are depends on sizes only"
-        index = Var(f"{var.name}#", 0, max(0, count - 1), uniform=True)
-        axes.append(Axis(index, count))
-        values[var.name] = index
-    return replace(scope, names={**scope.names, s.var.name: Const(0)}, axes=tuple(axes), renumbered=values)
+        assert count is not None, "a grid depends on sizes only"
+        axes.append(Axis(Var(name, 0, max(0, count - 1), uniform=True), count))
+        names[name] = axes[-1].index
+    return replace(scope, names={**names, s.var.name: Const(0)}, axes=tuple(axes))
 
 
 def _access(s: Load | Store, ref: Ref, scope: _Scope) -> Access:

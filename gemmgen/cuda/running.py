@@ -85,6 +85,15 @@ class Ring:
         return f"++{self.stage.var.name} == {expression(self.size, env)}", names
 
 
+def _counts(e: Expr, of: Var) -> bool:
+    """Whether the expression is one more whenever ``of`` is."""
+    match e:
+        case Bin("+", before, last):
+            return last == of and of not in variables(before)
+        case _:
+            return e == of
+
+
 def ring(body: tuple[Stmt, ...], of: Var) -> Ring | None:
     """The counted values of a loop over ``of``, which are ``of % size`` and ``of / size % 2``, ``of`` being counted
     from any value on (``before + of``)."""
@@ -92,6 +101,5 @@ def ring(body: tuple[Stmt, ...], of: Var) -> Ring | None:
     if not counted:
         return None
     stage, *parity = counted
-    assert isinstance(stage.expr, Bin) and stage.expr.op == "%", stage
-    assert stage.expr.a == of or (isinstance(stage.expr.a, Bin) and stage.expr.a.op == "+" and stage.expr.a.b == of), stage
+    assert isinstance(stage.expr, Bin) and stage.expr.op == "%" and _counts(stage.expr.a, of), stage
     return Ring(stage, stage.expr.b, parity[0] if parity else None)

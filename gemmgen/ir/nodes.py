@@ -67,9 +67,9 @@ class For:
     """``for (int var = start; var < stop; var += step) body``. ``unroll`` True: fully; int: by that many; None: as the
     compiler likes. Start, stop and step are uniform across the block.
 
-    ``shared`` says that the blocks along x and y share the loop's turns: values that are found from ``var`` and how many
-    there are of each, of which the turns of all those blocks together take every combination once. Who adds up over
-    all blocks may go through those instead; nothing else that depends on ``var`` changes what a turn costs.
+    ``shared``, where the blocks along x share the turns of a loop: those of all together are the blocks (along x and
+    y) of a grid of this size, each taken once, with the kernel's ``renumbered`` for the place in it; what else depends
+    on ``var`` costs the same in each. Who adds up over all blocks may go through that grid instead.
     """
 
     var: Var
@@ -79,7 +79,7 @@ class For:
     body: tuple[Stmt, ...]
     unroll: bool | int | None = None
     why: str = ""
-    shared: tuple[tuple[Var, Expr], ...] = ()
+    shared: tuple[Expr, Expr] | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.expr import Expr, value_of
+from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import ALONE, Array, KernelIR, Param
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.order import RENUMBERED, grid_of_blocks
@@ -70,7 +70,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         then=reduction(p) if p.split_k > 1 and walk.sums is None else None,
         notes=_notes(p),
         cluster=s.constants["SPLIT_K"].expr if sums else ALONE,
-        renumbered=RENUMBERED if p.group_m > 1 and not p.persistent else (),
+        renumbered=RENUMBERED if p.group_m > 1 or p.persistent else (),
     )
 
 

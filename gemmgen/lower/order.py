@@ -70,8 +70,8 @@ def order_of_tiles(s: Scope) -> list[Stmt]:
 
 def each_tile(body: tuple[Stmt, ...]) -> For:
     """The loop over the tiles of C that a block computes."""
-    every = ((TILE_ROW, TILE_ROWS), (TILE_COL, TILE_COLS))
-    return For(TILE, BLOCK_X, TILE_ROWS * TILE_COLS, GRID_X, body, None, WHY_EACH, every)
+    shared = TILE_COLS, TILE_ROWS
+    return For(TILE, BLOCK_X, TILE_ROWS * TILE_COLS, GRID_X, body, None, WHY_EACH, shared)
 
 
 def grid_of_blocks(s: Scope) -> tuple[Expr, Expr, Expr]:

@@ -59,9 +59,10 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
     if s.spec.has("dependentLaunch"):
         yield from _dependent(s)
     if s.spec.has("clusterReduce") and s.good("persistent") and s.spec.persistent > 0:
-        message = f"clusterReduce leaves sums in the place of tiles, and persistent {s.spec.persistent} brings the next "
+        ends = f"with persistent {s.spec.persistent} a block goes on to other tiles of C"
         hint = "leave one of the two out; without clusterReduce a second kernel adds up"
-        yield Problem(f"{message}tiles there while other blocks still fetch them", hint, s.span("persistent"))
+        message = f"clusterReduce leaves sums in the place of tiles until a block ends, and {ends}"
+        yield Problem(message, hint, s.span("persistent", "use clusterReduce"))
     if s.spec.has("tma"):
         yield from _tma(s)
 

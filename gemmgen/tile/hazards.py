@@ -91,11 +91,15 @@ def with_barriers(
     lead = _place(prologue, start, depth)
     needed = _first_hazard(placed, start, depth)
     lead = (*lead, *((Barrier(needed),) if needed else ()))
-    if again and lead and isinstance(lead[0], Barrier):
-        # At the end of a tile of C, as at the end of a turn.
-        lead, hazard = lead[1:], lead[0].hazard.replace("overwritten below", "overwritten for the next tile of C")
-        last = (*last, Barrier(hazard))
-    return lead, placed, last
+    if not again:
+        return lead, placed, last
+    match lead:
+        case (Barrier(hazard), *rest):
+            # At the end of a tile of C, as at the end of a turn.
+            hazard = hazard.replace("overwritten below", "overwritten for the next tile of C")
+            return tuple(rest), placed, (*last, Barrier(hazard))
+        case _:
+            return lead, placed, last
 
 
 def _tail(tail: tuple[TileStmt, ...], pending: _Pending, depth: int) -> Iterator[TileStmt]:
