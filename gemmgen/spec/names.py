@@ -79,7 +79,7 @@ EMITTED_NAMES = _words("""
     PIECES SHARE sums parts piece total own number z outRow outCol blockShared cluster_sync
     load_cluster_float load_cluster_float2 load_cluster_float4
     allow_next_kernel wait_for_previous_kernel GROUP_M group groupRows inGroup tileRow tileCol
-    tile tileRows tileCols passed lastPhase
+    tile tileRows tileCols passed lastPhase fromA fromB
 """)
 
 _EMITTED = re.compile(r"(cp_async_wait|stage)[0-9]+")
