@@ -82,8 +82,8 @@ def _notes(p: TileProgram) -> tuple[str, ...]:
 def _persistent_note(p: TileProgram) -> tuple[str, ...]:
     if not p.persistent:
         return ()
-    blocks = f"{p.persistent} blocks along x, or one for each tile of C if there are fewer tiles"
-    return (f"Launched with {blocks}: a block computes every tile that is so many behind its last.",)
+    blocks = f"a block along x for each tile of C, but with no more than {p.persistent}"
+    return (f"Launched with {blocks}: then a block goes on to the tile that is as many behind its last.",)
 
 
 def _maps_note(p: TileProgram) -> tuple[str, ...]:
