@@ -2,7 +2,7 @@
 
 A barrier is never placed by hand. Each statement says which tiles in shared memory it reads and writes; a barrier
 stands where a tile was written (or read) by all threads and is then read (or overwritten) by others, also around the
-back of the loop. That hazard is the barrier's comment in the CUDA.
+back of the loop over K, and of that over tiles of C. That hazard is the barrier's comment in the CUDA.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ class Gather:
 
 @dataclass(frozen=True)
 class Finish:
-    """C = alpha * acc + beta * C, and the block ends. ``gathered``: acc are the sums of several blocks, in their order,
-    of which each block of a cluster stores a share."""
+    """C = alpha * acc + beta * C, the end of a tile of C. ``gathered``: acc are the sums of several blocks, in their
+    order, of which each block of a cluster stores a share."""
 
     gathered: bool = False
 
