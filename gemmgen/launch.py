@@ -32,7 +32,7 @@ __all__ = [
 class Limits:
     """What one launch can cover. ``grid_y`` is CUDA's limit on blocks along y. ``span`` bounds the rows and the columns
     of one launch, so that an index of a row or column, rounded up to whole tiles, stays below 2^31; and the blocks of
-    ``cta_swizzle`` rows of tiles, which kernels number."""
+    ``cta_swizzle`` rows of tiles, and the tiles of ``persistent`` blocks, which kernels number."""
 
     grid_y: int = 65535
     span: int = 1 << 30
@@ -273,7 +273,8 @@ def _panels(
     m, n, k = size
     bm, bn, _ = spec.block
     lda, ldb, ldc = (places[name].leading for name in OPERANDS)
-    along_m, along_n = min(limits.grid_y, limits.span // bm), limits.span // max(bn, spec.cta_swizzle)
+    numbered = limits.grid_y + 1 if spec.persistent else spec.cta_swizzle
+    along_m, along_n = min(limits.grid_y, limits.span // bm), limits.span // max(bn, numbered)
     alone = _beside(spec) is None
     if not alone:  # the kernel beside it has its blocks along y where the main one may have them along x
         most = limits.grid_y * elements_a_block(variant)
@@ -288,7 +289,7 @@ def _panels(
             height, width = min(rows, m - i), min(columns, n - j)
             yield Launch(
                 variant,
-                (-(-width // bn), -(-height // bm), spec.split_k if alone else 1),
+                (*_blocks(spec, height, width), spec.split_k if alone else 1),
                 Arguments(
                     height, width, k, alpha,
                     offset("A", i, 0, lda), lda, offset("B", 0, j, ldb), ldb, beta, offset("C", i, j, ldc), ldc,
@@ -296,6 +297,11 @@ def _panels(
             )  # fmt: skip
 
 
+def _blocks(spec: Spec, height: int, width: int) -> tuple[int, int]:
+    """Blocks along x and y for a panel of C: one for each tile, or as many along x as the spec says at most."""
+    bm, bn, _ = spec.block
+    columns, rows = -(-width // bn), -(-height // bm)
+    return (min(spec.persistent, columns * rows), 1) if spec.persistent else (columns, rows)
 def _beside(spec: Spec) -> Literal["first", "then"] | None:
     """Which kernel works on C beside the main one, where several blocks share a sum."""
     if spec.split_k == 1 or spec.has("clusterReduce"):

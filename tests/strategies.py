@@ -56,9 +56,12 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
     if atomics and spec.split_k > 1 and not spec.has("clusterReduce") and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"atomics"}, arch=draw(st.sampled_from([None, None, "sm_80"])))
         spec = replace(spec, arch=None) if spec.has("tma") else spec
+    if not spec.has("clusterReduce"):
+        spec = replace(spec, persistent=draw(st.sampled_from([0, 0, 1, 2, 3])))
     if dependent and spec.split_k > 1 and not spec.has("clusterReduce") and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"dependentLaunch"}, arch=None)
-    if spec.has("smem") and not spec.has("clusterReduce") and draw(st.booleans()):
+    apart = spec.has("clusterReduce") or (spec.has("tma") and spec.persistent > 0)
+    if spec.has("smem") and not apart and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"stageC"})
     check(spec)
     return spec

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simhelp import grid_of
 from strategies import specs
 
 from gemmgen.analysis.counts import Counts, count
@@ -65,9 +66,7 @@ def as_counters(counts: Counts) -> dict[str, Any]:
 
 def same_as_running(ir: KernelIR, size: Size, beta: float, gap: int = 0) -> None:
     given = scalars(ir, size, beta, gap)
-    bm, bn, _ = ir.spec.block
-    grid = (-(-size[1] // bn), -(-size[0] // bm), ir.spec.split_k)
-    ran = simulated(ir, grid, given)
+    ran = simulated(ir, grid_of(ir, dict(zip("MNK", size, strict=True))), given)
     ran["accesses"] = [
         tuple(a[f] for f in ("operand", "op", "space", "width", "requests", "sectors", "wavefronts"))
         for a in ran["accesses"]

@@ -24,6 +24,8 @@ HEAD = "kernel mine\ntile block 32x32x8\ntile thread 4x4\n"
         ("min_blocks 33", "4:12: error: min_blocks 33 is over the limit of 32"),
         ("cta_swizzle -1", "4:13: error: cta_swizzle must not be negative, and is -1"),
         ("cta_swizzle 257", "4:13: error: cta_swizzle 257 is over the limit of 256"),
+        ("persistent -1", "4:12: error: persistent must not be negative, and is -1"),
+        ("persistent 65536", "4:12: error: persistent 65536 is over the limit of 65535"),
         ("use smem, prefetch\nunroll 1", "unroll 1 is no even number of steps; 2 is"),
         ("use smem, float4, alongK\nunroll 2", "alongK fetches 4 steps at once, and unroll 2 is no multiple of 4"),
         ("use smem, float4, alongK, transposeA", "4:19: error: alongK needs A's tile row-major"),

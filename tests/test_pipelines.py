@@ -103,6 +103,7 @@ def removable(ir: KernelIR) -> list[tuple[Sync | Call, KernelIR]]:
 def test_a_pipeline_without_one_of_its_synchronisations_is_caught(name: str, variant: Variant) -> None:
     ir = kernel(name, variant)
     bm, bn, bk = ir.spec.block
+    bm *= 2 * ir.spec.persistent + 1  # a block whose tiles of C follow one another
     a, b, c = operands(bm, bn, (3 * ir.spec.stages + 1) * bk * ir.spec.split_k)
     assert not run_ordered(ir, a, b, c.copy()).faults
     for sync, rest in removable(ir):

@@ -106,6 +106,24 @@ def test_tiles_that_blocks_go_over_in_groups_are_right_bit_by_bit(module: HostMo
     assert np.array_equal(p.c.view.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32))
 
 
+PERSISTENT = [name for name in PIPELINES if name.startswith("pipeline_persistent")]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", PERSISTENT)
+def test_blocks_that_compute_several_tiles_are_right_bit_by_bit(module: HostModule, name: str, variant: str) -> None:
+    """Three by three tiles of C, and numbers of steps along K after which every stage may be the next one."""
+    spec = spec_of(name)
+    bm, bn, bk = spec.block
+    rows, columns = {"exact": (0, 0), "guarded": (4, 4), "guarded_unaligned": (5, 3)}[variant]
+    for seed, steps in enumerate((0, 1, spec.stages, spec.stages + 1, 2 * spec.stages + 2)):
+        p = of_size(name, variant, 3 * bm - rows, 3 * bn - columns, steps * bk * spec.split_k, seed)
+        expected = simulated(name, variant, p)
+        run(module, name, variant, p, reverse=seed % 2 == 1)
+        p.check()
+        assert np.array_equal(p.c.view.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32)), steps
+
+
 @pytest.mark.parametrize("name", PIPELINES)
 def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None:
     p = of_size(name, "guarded", 12, 8, 20, 1)
@@ -121,6 +139,7 @@ CALLS = ("cp_async_commit", r"cp_async_wait\d", "mbarrier_init", "mbarrier_fence
 CALLS += ("mbarrier_release", "cluster_sync")
 BROKEN = ("pipeline_groups_3_prefetch", "pipeline_groups_spread", "pipeline_tma_2_prefetch", "pipeline_tma_swizzle_128")
 BROKEN += ("pipeline_tma_release", "pipeline_cluster_columns", "pipeline_cluster_tma")
+BROKEN += ("pipeline_persistent_tma", "pipeline_persistent_release")
 
 
 def mutants(text: str) -> dict[str, str]:
@@ -147,6 +166,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_text_without_one_of_its_waits_is_caught(broken: HostModule, name: str) -> None:
     bm, bn, bk = spec_of(name).block
+    bm *= 2 * spec_of(name).persistent + 1  # a block whose tiles of C follow one another
     found = mutants(emit_cuda(kernel(name, "exact")))
     assert len(found) >= 3
     for what in found:

@@ -90,7 +90,7 @@ def test_a_combination_is_a_plain_spec() -> None:
     assert made.tune == () and made.block == (64, 64, 8) and not made.has("float4") and made.has("smem")
 
 
-NUMBERS = ("stages", "unroll", "pad_a", "pad_b", "min_blocks", "cta_swizzle")
+NUMBERS = ("stages", "unroll", "pad_a", "pad_b", "min_blocks", "cta_swizzle", "persistent")
 
 
 @given(st.lists(st.sampled_from(NUMBERS), unique=True), st.sets(st.integers(1, 8), min_size=1))

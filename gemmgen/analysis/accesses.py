@@ -134,6 +134,7 @@ def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]
     (M, N, K, lda, ldb, ldc, and beta where a condition reads it).
 
     Where blocks are renumbered, an index of the grid is the number of a tile of C: over all blocks that is the same.
+    So it is in a loop whose turns the blocks share, with as many blocks as there are tiles.
     """
     axes = tuple(Axis(Var(name, 0, count - 1, uniform=True), count) for name, count in zip(GRID, grid, strict=True))
     names: dict[str, Expr] = {axis.index.name: axis.index for axis in axes}
@@ -166,7 +167,7 @@ def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Place, None, _Scop
             case LetPointer(pointer):
                 scope = replace(scope, pointers={**scope.pointers, pointer.name: _pointer(pointer, scope)})
             case For():
-                yield from _body(s.body, _loop(s, scope))
+                yield from _body(s.body, _loop(s, scope) if s.shared is None else _shared_loop(s, scope))
             case If(cond, then, orelse):
                 yield from _body(then, _where(cond, scope))
                 yield from _body(orelse, _unless(cond, scope))
@@ -226,6 +227,18 @@ def _loop(s: For, scope: _Scope) -> _Scope:
         active=active,
         axes=(*scope.axes, Axis(index, count, s.unroll is True)),
     )
+
+
+def _shared_loop(s: For, scope: _Scope) -> _Scope:
+    """A loop whose turns the blocks share: a grid of blocks in their place, of which each takes one turn."""
+    assert s.shared is not None
+    axes, names = [axis for axis in scope.axes if axis.index.name not in GRID[:2]], {**scope.names}
+    for name, extent in zip(GRID[:2], s.shared, strict=True):
+        count = value_of(_resolve(extent, scope.names))
+        assert count is not None, "a grid depends on sizes only"
+        axes.append(Axis(Var(name, 0, max(0, count - 1), uniform=True), count))
+        names[name] = axes[-1].index
+    return replace(scope, names={**names, s.var.name: Const(0)}, axes=tuple(axes))
 
 
 def _access(s: Load | Store, ref: Ref, scope: _Scope) -> Access:

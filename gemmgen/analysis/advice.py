@@ -18,7 +18,7 @@ from gemmgen.analysis.accesses import launch_grid
 from gemmgen.analysis.changes import Change, changes, sets
 from gemmgen.analysis.counts import count
 from gemmgen.analysis.explain import Explanation, named_registers, register_limit
-from gemmgen.analysis.model import Bounds, Run, bounds
+from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.nodes import KernelIR
@@ -106,7 +106,9 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     scalars = {"alpha": 1.0, "beta": e.beta, "M": m, "N": n, "K": k, **leading}
     grid = launch_grid(ir, scalars)
     blocks, launches = grid[0] * grid[1] * grid[2], len(ir.kernels)
-    return bounds(Run(ir, e.size, count(ir, scalars, grid), blocks, e.gpu, fits, e.beta, launches=launches))
+    tiles = tiles_computed(spec, grid, scalars)
+    run = Run(ir, e.size, count(ir, scalars, grid), blocks, e.gpu, fits, e.beta, launches=launches, tiles=tiles)
+    return bounds(run)
 
 
 def _registers(e: Explanation, ir: KernelIR) -> int:

@@ -200,7 +200,7 @@ def _idle(e: Explanation) -> int:
         return 0
     spec = e.ir.spec
     tiles = -(-e.size[2] // spec.block[2])  # of all the blocks together that share a sum
-    return e.compiled.loop.idle_loads * tiles * (e.blocks // spec.split_k) * -(-e.ir.threads // WARP)
+    return e.compiled.loop.idle_loads * tiles * (e.run.computed // spec.split_k) * -(-e.ir.threads // WARP)
 
 
 def _scalings(counts: Counts) -> int:

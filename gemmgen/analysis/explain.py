@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.analysis.counts import AccessCost, Counts, count
-from gemmgen.analysis.model import Bounds, Run, bounds
+from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import Occupancy, occupancy_of, registers_per_block
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
@@ -55,7 +55,8 @@ class Explanation:
 
     ``counts`` are exact, of all launches together; ``bound`` are modelled times. ``cuda_lines`` are lines of the CUDA
     text by the number of an access in program order. ``copies`` are the bytes of operands that are copied into aligned
-    rows before the launches; they are in neither counts nor times. ``again`` explains another spec for the same product
+    rows before the launches; they are in neither counts nor times. ``tiles`` are the tiles of C that all ``blocks``
+    compute, of each slice of K; None: one a block. ``again`` explains another spec for the same product
     and GPU, compiled too; None where this one was not compiled.
     """
 
@@ -72,6 +73,7 @@ class Explanation:
     cuda_lines: Mapping[int, int]
     copies: Mapping[str, int] = field(default_factory=dict)
     launches: int = 1
+    tiles: int | None = None
     again: Callable[[Spec], Explanation] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -84,8 +86,9 @@ class Explanation:
         """What the model of time looks at."""
         loop = self.compiled.loop if self.compiled else None
         return Run(
-            self.ir, self.size, self.counts, self.blocks, self.gpu, self.occupancy, self.beta, loop, self.launches
-        )
+            self.ir, self.size, self.counts, self.blocks, self.gpu, self.occupancy, self.beta, loop, self.launches,
+            self.tiles,
+        )  # fmt: skip
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -177,7 +180,8 @@ def explained(
     registers = named_registers(ir.body) if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
     launches = max(1, len(steps))
-    run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None, launches)
+    tiles = sum(tiles_computed(ir.spec, s.grid, s.scalars) for s in steps if s.ir is None)
+    run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None, launches, tiles)
     return Explanation(
         ir, size, gpu, beta, blocks, counts, compiled, fits,
         intensity(size, counts, beta),
@@ -185,6 +189,7 @@ def explained(
         (cuda_lines or {}) if any(s.ir is None for s in steps) else {},  # lines are those of the main kernel's text
         copies or {},
         launches,
+        tiles,
     )  # fmt: skip
 
 

@@ -7,7 +7,9 @@ so is their sum.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.latency import WAITS, Step, Waits, run_clocks
@@ -16,6 +18,9 @@ from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Size, compulsory_bytes
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.target import GB, Gpu
+
+if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
 
 RESOURCES = ("compute", "issue", "shared", "l1", "l2", "dram", "latency")
 SECTOR = 32
@@ -66,8 +71,9 @@ class Bounds:
 @dataclass(frozen=True)
 class Run:
     """What is timed: a kernel, the product's ``size`` and ``beta``, the counts and ``blocks`` of all its launches, the
-    GPU, how many blocks ``fits`` on a multiprocessor, the main ``loop`` as compiled, where it is known, and the number
-    of ``launches``, one after another."""
+    GPU, how many blocks ``fits`` on a multiprocessor, the main ``loop`` as compiled, where it is known, the number
+    of ``launches``, one after another, and the tiles of C that all blocks compute (of each slice of K; None: one a
+    block)."""
 
     ir: KernelIR
     size: Size
@@ -78,6 +84,12 @@ class Run:
     beta: float = 0.0
     loop: MainLoop | None = None
     launches: int = 1
+    tiles: int | None = None
+
+    @property
+    def computed(self) -> int:
+        """Tiles of C that all blocks compute."""
+        return self.blocks if self.tiles is None else self.tiles
 
     @property
     def instructions(self) -> float:
@@ -106,6 +118,13 @@ class Run:
         """Clocks that looking up the lines of global accesses takes one multiprocessor."""
         lines = sum(self.counts.total("global", op).lines for op in ("load", "store"))
         return lines / self.gpu.limits.l1_lines_per_clock
+
+
+def tiles_computed(spec: Spec, grid: tuple[int, int, int], scalars: Mapping[str, float]) -> int:
+    """Tiles of C that a launch computes, each as often as blocks share its sum."""
+    if not spec.persistent:
+        return grid[0] * grid[1] * grid[2]
+    return -(-int(scalars["M"]) // spec.block[0]) * -(-int(scalars["N"]) // spec.block[1]) * grid[2]
 
 
 def bounds(run: Run, waits: Waits = WAITS) -> Bounds:
@@ -146,12 +165,12 @@ def _waiting_s(run: Run, waits: Waits) -> float:
 
 
 def block_step(run: Run) -> tuple[Step, int]:
-    """One step of one block, and how many a block takes."""
+    """One step of one block, and how many a block takes: the one that computes most tiles of C."""
     ir, limits = run.ir, run.gpu.limits
     bm, bn, bk = ir.spec.block
     deep = max(1, bk) if ir.shared else LOADS_AHEAD
-    steps = max(1, -(-run.counts.fma // (run.blocks * bm * bn * deep)))
-    turns = run.blocks * steps
+    steps = max(1, -(-run.counts.fma // (run.computed * bm * bn * deep)))
+    turns = run.computed * steps
     warps = -(-ir.threads // WARP)
     issue = run.issue_clocks / turns / limits.schedulers
     lanes = run.counts.fma / turns / limits.fp32_lanes
@@ -163,4 +182,4 @@ def block_step(run: Run) -> tuple[Step, int]:
         warps=warps / limits.schedulers,
         shared=bool(ir.shared),
         ahead=ir.spec.stages - 1,
-    ), steps
+    ), steps * -(-run.computed // run.blocks)

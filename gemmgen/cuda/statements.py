@@ -62,7 +62,8 @@ class Printer:
     """Prints statements in order, numbering the accesses as they come.
 
     ``widths`` is the widest access to each register array, by name; ``taken`` the names of the function's scope.
-    ``inside`` is how many sections the next statement is in: those in no other are numbered.
+    ``inside`` is how many sections the next statement is in: those in no other are numbered. ``again``: the next one is
+    behind the beginning of a loop whose turns blocks share, which is the rest of the kernel.
     """
 
     widths: Mapping[str, int]
@@ -70,6 +71,7 @@ class Printer:
     lines: list[Line] = field(default_factory=list)
     accesses: int = 0
     moving: Mapping[str, Moving] = field(default_factory=dict)
+    again: bool = False
     sections: int = 0
     inside: int = 0
 
@@ -242,14 +244,15 @@ class Printer:
 
     def _loop(self, s: For, depth: int, env: Env) -> None:
         """A loop with more than one turn, and what goes with it."""
-        kept, turning = offsets(s), ring(s.body, s.var)
+        kept, turning = offsets(s, self.again), ring(s.body, s.var)
         for x in kept:
-            self._name(depth, x.moving.name.name, "int", expression(x.start, env), x.why())
-        for let in () if turning is None else turning.lets:
-            self._name(depth, let.var.name, INDEX_TYPES[let.var.dtype], "0", let.why)
+            self._name(depth, x.moving.name.name, x.kind, x.begins(env), x.why())
+        for let, start in () if turning is None else turning.starts(s.var):
+            self._name(depth, let.var.name, INDEX_TYPES[let.var.dtype], expression(start, env), let.why)
         if s.unroll is not None:
             self._put(depth, "#pragma unroll" if s.unroll is True else f"#pragma unroll {s.unroll or 1}")
         before, self.moving = self.moving, {**self.moving, **{x.array.name: x.moving for x in kept}}
+        self.again |= s.shared is not None
         steps = [f"{x.moving.name.name} += {expression(x.step, env)}" for x in kept]
         head = loop_head(s, env, steps)
         if turning is None:

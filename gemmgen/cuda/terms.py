@@ -99,11 +99,12 @@ def zeros(width: int) -> str:
 @dataclass(frozen=True)
 class Moving:
     """A variable that holds how far into a shared array loads begin, in bytes, and that goes with a loop: all but
-    what the variables ``inner`` to the loop add."""
+    what the variables ``inner`` to the loop add. Or it is a ``pointer`` to there."""
 
     name: Var
     loop: Var
     inner: frozenset[Var]
+    pointer: bool = False
 
 
 def loaded(s: Load, env: Env, moving: Mapping[str, Moving] = NOTHING) -> list[str]:
@@ -126,16 +127,24 @@ def _pinned_place(ref: Ref, env: Env, moving: Moving | None = None) -> tuple[str
     if ref.array.space != "shared" or not shape:
         return (address(ref, env),)
     # What unrolling makes a number comes last: the rest is then one register for many loads.
-    terms = sorted(byte_terms(ref), key=_is_number_when_unrolled)
+    terms = sorted(terms_of(ref, 4), key=_is_number_when_unrolled)
     if moving is not None:
-        terms = [moving.name, *(t for t in terms if moving.inner & set(variables(t)) - {moving.loop})]
-    return (f"&{ref.memory.name}{'[0]' * len(shape)}", expression(total(terms), env))
+        inside = [t for t in terms if moving.inner & set(variables(t)) - {moving.loop}]
+        if moving.pointer:
+            return (moving.name.name, expression(total(inside), env))
+        terms = [moving.name, *inside]
+    return (first_of(ref.array), expression(total(terms), env))
 
 
-def byte_terms(ref: Ref) -> list[Expr]:
-    """What the offset of an element from the start of its array is the sum of, in bytes."""
+def first_of(array: Array) -> str:
+    """The address of an array's first element."""
+    return f"&{array.name}{'[0]' * len(array.shape or ())}"
+
+
+def terms_of(ref: Ref, unit: int) -> list[Expr]:
+    """What the offset of an element from the start of its array is the sum of, ``unit`` for each element between."""
     terms: list[Expr] = []
-    stride: Expr = lift(4)
+    stride: Expr = lift(unit)
     for extent, i in zip(reversed(ref.array.shape or ()), reversed(ref.index), strict=True):
         terms = [*(term * stride for term in _summands(i)), *terms]
         stride = stride * extent

@@ -65,7 +65,12 @@ class Alloc:
 @dataclass(frozen=True)
 class For:
     """``for (int var = start; var < stop; var += step) body``. ``unroll`` True: fully; int: by that many; None: as the
-    compiler likes. Start, stop and step are uniform across the block."""
+    compiler likes. Start, stop and step are uniform across the block.
+
+    ``shared``, where the blocks along x share the turns of a loop: those of all together are the blocks (along x and
+    y) of a grid of this size, each taken once, with the kernel's ``renumbered`` for the place in it; what else depends
+    on ``var`` costs the same in each. Who adds up over all blocks may go through that grid instead.
+    """
 
     var: Var
     start: Expr
@@ -74,6 +79,7 @@ class For:
     body: tuple[Stmt, ...]
     unroll: bool | int | None = None
     why: str = ""
+    shared: tuple[Expr, Expr] | None = None
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,16 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.expr import Const, value_of
 from gemmgen.ir.nodes import ALONE, KernelIR, Param
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.layout import tile_array
 from gemmgen.lower.lines import launched_early
-from gemmgen.lower.order import RENUMBERED
+from gemmgen.lower.order import RENUMBERED, grid_of_blocks
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
 from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scale import scaling
-from gemmgen.lower.scope import GLOBAL, M, N, Scope
+from gemmgen.lower.scope import GLOBAL, Scope
 from gemmgen.lower.walk import Walk
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import build
@@ -50,7 +49,6 @@ def lower_program(p: TileProgram) -> KernelIR:
     shared = {b.name: tile_array(s, b) for b in p.buffers}
     walk = Walk(s, at, Fragments(s, at), shared)
     body = walk.kernel(placement)
-    bm, bn = s.constants["BM"].expr, s.constants["BN"].expr
     maps = () if walk.engine is None else walk.engine.maps
     barriers = () if walk.engine is None else walk.engine.barriers
     sums = tuple(x.array for x in (walk.sums, walk.staged) if x is not None)
@@ -63,7 +61,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         assertions=assertions(p),
         params=(*_params(p), *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
-        grid=((N + (value_of(bn) or 1) - 1) // bn, (M + (value_of(bm) or 1) - 1) // bm, Const(p.split_k)),
+        grid=grid_of_blocks(s),
         shared=(*shared.values(), *barriers, *sums),
         body=body,
         min_blocks=_min_blocks(p),
@@ -73,13 +71,20 @@ def lower_program(p: TileProgram) -> KernelIR:
         notes=_notes(p),
         cluster=s.constants["SPLIT_K"].expr if walk.sums is not None else ALONE,
         arriving=("C",) if p.dependent and p.output.atomic else (),
-        renumbered=RENUMBERED if p.group_m > 1 else (),
+        renumbered=RENUMBERED if p.group_m > 1 or p.persistent else (),
     )
 
 
 def _notes(p: TileProgram) -> tuple[str, ...]:
     """How the kernel is launched, where that is not as its parameters say."""
-    return (*_maps_note(p), *_split_note(p))
+    return (*_maps_note(p), *_persistent_note(p), *_split_note(p))
+
+
+def _persistent_note(p: TileProgram) -> tuple[str, ...]:
+    if not p.persistent:
+        return ()
+    blocks = f"a block along x for each tile of C, but with no more than {p.persistent}"
+    return (f"Launched with {blocks}: then a block goes on to the tile that is as many behind its last.",)
 
 
 def _maps_note(p: TileProgram) -> tuple[str, ...]:

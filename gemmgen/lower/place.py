@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
-from gemmgen.lower.order import order_of_blocks
+from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
 from gemmgen.lower.scope import BIGGEST, BLOCK_Z, GLOBAL, LDC, LEADING, SIZES, K, M, N, Scope, let
 from gemmgen.tile.program import DIMS, Level, TileProgram
 
@@ -63,9 +63,42 @@ def _has_warps(p: TileProgram) -> bool:
     return any(x.name == "warp" for x in p.product.levels)
 
 
-def place(s: Scope) -> tuple[list[Stmt], Place]:
+@dataclass(frozen=True)
+class Placement:
+    """The statements that find a place: those of the block, and where it computes several tiles of C those of each."""
+
+    block: tuple[Stmt, ...]
+    tile: tuple[Stmt, ...] = ()
+
+
+def place(s: Scope) -> tuple[Placement, Place]:
     """Statements that find a thread's place, and the place."""
-    out = order_of_blocks(s)
+    if not s.p.persistent:
+        order = order_of_blocks(s)
+        own, at = _thread(s)
+        return Placement((*order, *own, *_edges(s), *_slice_of_k(s), *_pointers(s, at))), at
+    number, order = tiles_of_c(s), order_of_tiles(s)
+    own, at = _thread(s)
+    block = (*own, *_slice_of_k(s), *number)
+    return Placement(block, (*order, *_edges(s), *_pointers(s, at))), at
+
+
+def _pointers(s: Scope, at: Place) -> list[Stmt]:
+    """Where the block's parts of the matrices begin, known to ``at`` from now on."""
+    at.block.update((x, _block_pointer(s, x)) for x in ("A", "B", "C"))
+    last = "the tile itself" if s.p.persistent else "its tile of C"
+    what = {"A": f"this {_whose(s)}'s rows of A", "B": "its columns of B", "C": last}
+    return [LetPointer(at.block[x], what[x]) for x in ("A", "B", "C")]
+
+
+def _whose(s: Scope) -> str:
+    """Whose a part of a matrix is: a block's, or a tile's where a block has several."""
+    return "tile" if s.p.persistent else "block"
+
+
+def _thread(s: Scope) -> tuple[list[Stmt], Place]:
+    """A thread's place in the block's tile."""
+    out: list[Stmt] = []
     named = s.constants
     one = Const(1)
     tm = named["TM"].expr if "TM" in named else one
@@ -89,12 +122,7 @@ def place(s: Scope) -> tuple[list[Stmt], Place]:
         col = let(out, "col", x * tn, "first column of this thread in the block's tile")
         m_iter = n_iter = one
         sub_m, sub_n, low = tm, tn, None
-    out += _edges(s)
-    out += _slice_of_k(s)
-    block = {x: _block_pointer(s, x) for x in ("A", "B", "C")}
-    what = {"A": "this block's rows of A", "B": "its columns of B", "C": "its tile of C"}
-    out += [LetPointer(block[x], what[x]) for x in ("A", "B", "C")]
-    return out, Place(row, col, tm, tn, m_iter, n_iter, sub_m, sub_n, block, low)
+    return out, Place(row, col, tm, tn, m_iter, n_iter, sub_m, sub_n, {}, low)
 
 
 def _apart(piece: int, warp: int) -> bool:
@@ -122,7 +150,7 @@ def _edges(s: Scope) -> list[Stmt]:
         return []
     found: list[Stmt] = []
     for dim, name, why in (
-        ("m", "rowsLeft", "rows of C from this block's first to the last"),
+        ("m", "rowsLeft", f"rows of C from this {_whose(s)}'s first to the last"),
         ("n", "colsLeft", "columns likewise"),
     ):
         if dim in s.p.variant.guard:

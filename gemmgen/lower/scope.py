@@ -22,6 +22,7 @@ BETA = Var("beta", 0, None, uniform=True, dtype="f32")
 BLOCK_X = Var("blockIdx.x", 0, BIGGEST, uniform=True)
 BLOCK_Y = Var("blockIdx.y", 0, 65534, uniform=True)
 BLOCK_Z = Var("blockIdx.z", 0, 65534, uniform=True)
+GRID_X = Var("gridDim.x", 1, BIGGEST, uniform=True)
 GRID_Y = Var("gridDim.y", 1, 65535, uniform=True)
 
 SIZES: dict[str, Var] = {"m": M, "n": N, "k": K}

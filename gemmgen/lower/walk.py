@@ -16,9 +16,10 @@ from gemmgen.lower.copy import tile_copy
 from gemmgen.lower.engine import Engine
 from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.inner import inner_steps
-from gemmgen.lower.place import Place
+from gemmgen.lower.order import TILE, each_tile
+from gemmgen.lower.place import Place, Placement
 from gemmgen.lower.product import Fragments, Source
-from gemmgen.lower.scope import LEADING, Scope, let, loop
+from gemmgen.lower.scope import GRID_X, LEADING, Scope, let, loop
 from gemmgen.lower.staged import StagedTile
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.sequence import sequence
@@ -31,6 +32,7 @@ from gemmgen.tile.statements import (
     Bring,
     Clear,
     Commit,
+    EachTile,
     Finish,
     Fragment,
     Gather,
@@ -72,26 +74,51 @@ class Walk:
         self.k0: Expr = Const(0)
         self.stage: dict[int, Expr] = {}
         self.parity: Expr | None = None
+        self.passed: Expr = Const(0)  # steps along K in tiles of C before, where stages and phases run on from those
 
-    def kernel(self, placement: list[Stmt]) -> tuple[Stmt, ...]:
+    def kernel(self, placement: Placement) -> tuple[Stmt, ...]:
         """The whole body, in numbered parts."""
-        first, walk, last = self._parts()
+        opening = tuple(x for x in self.statements if isinstance(x, AllowNext))
         index = [x for c in self.copies.values() for x in c.index]
         start = [] if self.engine is None else self.engine.set_up()
-        main = Section("Walk along K", (*self._counting(), *start, *self.all(walk)), _walk_why(self.s.p))
+        before = (*self.all(opening), Section("Placement: what this thread computes", (*placement.block, *index)))
+        for each in self.statements:
+            if isinstance(each, EachTile):
+                return (*before, *self._each_tile(placement, start, each.body))
+        return (*before, *self._tile_of_c(self.statements[len(opening) :], (*self._counting(), *start)))
+
+    def _each_tile(self, placement: Placement, start: list[Stmt], body: tuple[TileStmt, ...]) -> tuple[Stmt, ...]:
+        """What is done once for all tiles of C, and the loop over those of this block."""
+        once = (*self._counting(), *start)
+        title = "Pipeline: what all tiles of C have in common"
+        which = Section("Which tile of C is next, and where it lies", (*placement.tile, *self._run_on()))
+        loop_ = each_tile((which, *self._tile_of_c(body, ())))
+        return (Section(title, once), loop_) if once else (loop_,)
+
+    def _run_on(self) -> list[Stmt]:
+        """Where in the stages, and in which phase of their barriers, a tile of C begins: where the one before ended.
+
+        A stage and its phase come again after two rounds, so that nothing has to be counted beyond that.
+        """
+        if self.engine is None:
+            return []
+        out: list[Stmt] = []
+        rounds = Const(2) * self.stages
+        why = "steps along K before this tile of C, modulo two rounds of the stages, which run on, and so do phases"
+        self.passed = let(out, "passed", TILE // GRID_X % rounds * (self.tiles % rounds) % rounds, why)
+        return out
+
+    def _tile_of_c(self, body: tuple[TileStmt, ...], start: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """One tile of C: the walk along K and the epilogue."""
+        walk, last = _parts(body)
+        main = Section("Walk along K", (*start, *self.all(walk)), _walk_why(self.s.p))
         title = f"Epilogue: {_epilogue_title(self.s.p)}"
         end = Section(title, tuple(self.all(last)), "" if self.staged is None else self.staged.tile.why)
         parts: tuple[Stmt, ...] = (main, end)
         if self.skips:
             left = both(self.at.row.lt(self.s.left("m")), self.at.col.lt(self.s.left("n")))
             parts = (If(left, parts, why="threads outside C have nothing to do"),)
-        return (*self.all(first), Section("Placement: what this thread computes", (*placement, *index)), *parts)
-
-    def _parts(self) -> tuple[tuple[TileStmt, ...], ...]:
-        """The statements before all else, those up to the last product, and those behind it."""
-        start = next(i for i, x in enumerate(self.statements) if not isinstance(x, AllowNext))
-        product = max(i for i, x in enumerate(self.statements) if isinstance(x, Steps | Inner | Multiply))
-        return self.statements[:start], self.statements[start : product + 1], self.statements[product + 1 :]
+        return parts
 
     def all(self, body: Iterable[TileStmt]) -> list[Stmt]:
         return list(_joined(x for s in body for x in self.one(s)))
@@ -103,6 +130,8 @@ class Walk:
             case AwaitPrevious():
                 why = f"{self.s.p.spec.name}_scale may still be writing C"
                 return [Call(WAIT_FOR_PREVIOUS_KERNEL, (), why, origin="use dependentLaunch")]
+            case EachTile():
+                raise AssertionError("the tiles of C are gone through where the kernel is made")
             case Clear():
                 return self.f.clear() + self.f.declare()
             case Steps(body):
@@ -179,7 +208,7 @@ class Walk:
             out = [replace(x, counted=True) if isinstance(x, Let) else x for x in out]
             self.parity = Var("parity", 0, 1, uniform=True)
             why = "flips when all stages were gone round: which phase is waited for"
-            out.append(Let(self.parity, var // self.stages % 2, why, True))
+            out.append(Let(self.parity, (self.passed + var) // self.stages % 2, why, True))
         if self.direct:
             k0 = self.starts(0, out)
             out += [LetPointer(self.tile(x, k0)) for x in self.direct]
@@ -196,8 +225,9 @@ class Walk:
         """The first tiles, each into the stage of its number."""
         var = Var("t", 0, count - 1, uniform=True)
         self.t = var if count > 1 else Const(0)
-        self.stage = {0: self.t} if self.depth > 1 else {}
-        out = self.all(body)
+        first: list[Stmt] = []
+        self.stage = {0: let(first, "stage", (self.passed + self.t) % self.stages)} if self.depth > 1 else {}
+        out = [*first, *self.all(body)]
         self.t = Const(0)
         self.stage = {0: Const(0)} if self.depth > 1 else {}
         if count == 1:
@@ -225,7 +255,7 @@ class Walk:
         if key not in self.stage:
             names = {self.depth - 1: FREE_STAGE, 0: ("stage", ""), 1: ("nextStage", "")}
             name, why = names.get(key, (f"stage{key}", ""))
-            self.stage[key] = let(out, name, (self.t + self.far(key)) % self.stages, why)
+            self.stage[key] = let(out, name, (self.passed + self.t + self.far(key)) % self.stages, why)
         return self.stage[key]
 
     def source(self, operand: str, buffer: str | None) -> Source:
@@ -296,19 +326,32 @@ class Walk:
     @property
     def _parity(self) -> Expr:
         """The phase that the barriers of the turn's tile are waited for in."""
-        return self.t // self.stages % 2 if self.parity is None else self.parity
+        return (self.passed + self.t) // self.stages % 2 if self.parity is None else self.parity
 
     def _free(self, ahead: int, stage: Expr | None) -> list[Stmt]:
-        """In the loop, a tile may be overwritten once all warps have released it."""
-        if self.engine is None or not self.s.p.pipeline.release or ahead < self.depth:
+        """A tile may be overwritten once all warps have released it: the turn's own, or ahead of the loop one of the
+        tile of C before. Where there was none, the barrier takes the phase before its first for one that is over."""
+        if self.engine is None or not self.s.p.pipeline.release:
             return []
-        return self.engine.wait_free(stage, self._parity)
+        if ahead >= self.depth:
+            return self.engine.wait_free(stage, self._parity)
+        if not self.s.p.persistent:
+            return []
+        out: list[Stmt] = []
+        last = let(out, "lastPhase", self._parity ^ 1, "of a barrier that is new it counts as over")
+        return [*out, *self.engine.wait_free(stage, last)]
 
     @staticmethod
     def _if(condition: Expr | None, body: list[Stmt]) -> list[Stmt]:
         if condition is None or value_of(condition) == 1:
             return body
         return [If(condition, tuple(body))] if body else []
+
+
+def _parts(body: tuple[TileStmt, ...]) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
+    """The statements up to the last product, and those behind it."""
+    product = max(i for i, x in enumerate(body) if isinstance(x, Steps | Inner | Multiply))
+    return body[: product + 1], body[product + 1 :]
 
 
 def _epilogue_title(p: TileProgram) -> str:
@@ -340,7 +383,7 @@ def _looks_ahead(s: TileStmt) -> bool:
             return True
         case Ahead() | Arrived():
             return True
-        case Steps(body):
+        case Steps(body) | EachTile(body):
             return any(_looks_ahead(x) for x in body)
         case Inner(_, _, brings):
             return any(_looks_ahead(x) for x in brings)

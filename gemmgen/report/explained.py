@@ -61,6 +61,9 @@ def explanation_text(e: Explanation) -> str:
 def heading(e: Explanation) -> str:
     m, n, k = e.size
     blocks = f"{e.blocks:,} blocks of {e.ir.threads} threads"
+    if e.ir.spec.persistent and e.blocks:
+        most = -(-e.run.computed // e.blocks)
+        blocks += f", at most {most:,} tile{'' if most == 1 else 's'} of C each"
     return f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.ir.variant.label} variant, {blocks}"
 
 

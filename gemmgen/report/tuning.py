@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.table import duration, format_table
+from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.tuning import TUNABLE, shown_value
 
 if TYPE_CHECKING:
@@ -97,11 +98,9 @@ def brief(spec: Spec) -> str:
         tiles.append("w" + "x".join(map(str, spec.warp)))
     tiles.append("t" + "x".join(map(str, spec.thread)))
     ways = [toggle for toggle in WAYS if spec.has(toggle)]
-    numbers = [
-        f"{name} {getattr(spec, name)}"
-        for name, default in (("stages", 1), ("unroll", 0), ("split_k", 1), ("min_blocks", 0), ("cta_swizzle", 0))
-        if getattr(spec, name) != default
-    ]
+    names = ("stages", "unroll", "split_k", "min_blocks", "cta_swizzle", "persistent")
+    defaults = {row.name: row.default for row in SETTINGS if row.name in names}
+    numbers = [f"{name} {getattr(spec, name)}" for name in names if getattr(spec, name) != defaults[name]]
     return " ".join([*tiles, *ways, *numbers])
 
 

@@ -152,6 +152,13 @@ class Spec:
         form="number",
         most=256,
     )
+    persistent: int = setting(
+        0,
+        "blocks that are launched, of which each computes tile after tile of C; 0: a block for each tile",
+        line="persistent",
+        form="number",
+        most=65535,
+    )
     tune: tuple[tuple[str, tuple[Any, ...]], ...] = setting(
         (), "values of a setting (on and off for a toggle) from which `gemmgen tune` chooses", line="tune", form="tune"
     )

@@ -80,6 +80,7 @@ EMITTED_NAMES = _words("""
     load_cluster_float load_cluster_float2 load_cluster_float4
     atomicAdd add_float2 add_float4
     allow_next_kernel wait_for_previous_kernel GROUP_M group groupRows inGroup tileRow tileCol
+    tile tileRows tileCols passed lastPhase fromA fromB
 """)
 
 _EMITTED = re.compile(r"(cp_async_wait|stage)[0-9]+")

@@ -76,15 +76,31 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield Problem(message, "stages 2 needs neither", s.span("stages"))
     if s.spec.has("clusterReduce") and s.good("split_k"):
         yield from _cluster(s)
-    if s.spec.has("stageC") and s.spec.has("clusterReduce"):
-        message = "stageC and clusterReduce both leave a block's sums in the place of its tiles, each in its own order"
-        yield Problem(message, "use one of them", s.span("use stageC"))
+    if s.spec.has("stageC"):
+        yield from _stage_c(s)
     if s.spec.has("atomics"):
         yield from _atomics(s)
     if s.spec.has("dependentLaunch"):
         yield from _dependent(s)
+    if s.spec.has("clusterReduce") and s.good("persistent") and s.spec.persistent > 0:
+        ends = f"with persistent {s.spec.persistent} a block goes on to other tiles of C"
+        hint = "leave one of the two out; without clusterReduce a second kernel adds up"
+        message = f"clusterReduce leaves sums in the place of tiles until a block ends, and {ends}"
+        yield Problem(message, hint, s.span("persistent", "use clusterReduce"))
     if s.spec.has("tma"):
         yield from _tma(s)
+
+
+def _stage_c(s: Subject) -> Iterator[Problem]:
+    """Nothing else comes to lie where the sums do."""
+    if s.spec.has("clusterReduce"):
+        message = "stageC and clusterReduce both leave a block's sums in the place of its tiles, each in its own order"
+        yield Problem(message, "use one of them", s.span("use stageC"))
+    if s.spec.has("tma") and s.good("persistent") and s.spec.persistent > 0:
+        message = "stageC leaves sums by ordinary stores where tma would bring the next tile of C's first tiles, and"
+        hint = "leave persistent or stageC out, or use cpasync"
+        message = f"{message} persistent {s.spec.persistent} asks for both"
+        yield Problem(message, hint, s.span("persistent", "use stageC"))
 
 
 def _cluster(s: Subject) -> Iterator[Problem]:

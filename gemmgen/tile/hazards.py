@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gemmgen.tile.statements import (
+    Ahead,
     Arrived,
     Barrier,
     Bring,
@@ -47,17 +48,34 @@ class _Pending:
         self.read = {(name, (ahead - 1) % depth) for name, ahead in self.read}
         self.released = {(name, (ahead - 1) % depth) for name, ahead in self.released}
 
+    def any_stage(self, depth: int) -> _Pending:
+        """The same where the next tiles may come to lie in any stage: one access of a buffer is as one of all its
+        stages, and tiles are released only where all that were read are."""
+        every = range(depth)
+        late = {name for name, _ in self.read - self.released}
+        return _Pending(
+            self.named,
+            {(name, stage) for name, _ in self.written for stage in every},
+            {(name, stage) for name, _ in self.read for stage in every},
+            {(name, stage) for name, _ in self.released if name not in late for stage in every},
+        )
+
 
 Three = tuple[tuple[TileStmt, ...], tuple[TileStmt, ...], tuple[TileStmt, ...]]
 
 
 def with_barriers(
-    prologue: tuple[TileStmt, ...], body: tuple[TileStmt, ...], tail: tuple[TileStmt, ...], depth: int
+    prologue: tuple[TileStmt, ...],
+    body: tuple[TileStmt, ...],
+    tail: tuple[TileStmt, ...],
+    depth: int,
+    again: bool = False,
 ) -> Three:
     """The prologue, the loop's body and what follows it, with the barriers that their hazards need.
 
     The body's barriers are those of a turn in the middle of the loop, whose pending accesses are its predecessor's; the
-    tail's pending accesses are those of the last turn (where there was none, there was no tile).
+    tail's pending accesses are those of the last turn (where there was none, there was no tile). ``again``: after the
+    tail all begins anew, for the next tile of C, and what is pending at the end is pending at the beginning.
     """
     named = frozenset(name for s in (*prologue, *body) for name, _ in reads(s))
     steady = _Pending(named)
@@ -71,10 +89,20 @@ def with_barriers(
         # The same at the end of a turn, where it reads as what it is: all are done with the tile.
         placed = (*placed[1:], Barrier(placed[0].hazard.replace("overwritten below", "overwritten by the next step")))
         steady.met()
-    start = _Pending(named)
+    last = tuple(_tail(tail, steady, depth))
+    start = steady.any_stage(depth) if again else _Pending(named)
     lead = _place(prologue, start, depth)
     needed = _first_hazard(placed, start, depth)
-    return (*lead, *((Barrier(needed),) if needed else ())), placed, tuple(_tail(tail, steady, depth))
+    lead = (*lead, *((Barrier(needed),) if needed else ()))
+    if not again:
+        return lead, placed, last
+    match lead:
+        case (Barrier(hazard), *rest):
+            # At the end of a tile of C, as at the end of a turn.
+            hazard = hazard.replace("overwritten below", "overwritten for the next tile of C")
+            return tuple(rest), placed, (*last, Barrier(hazard))
+        case _:
+            return lead, placed, last
 
 
 def _tail(tail: tuple[TileStmt, ...], pending: _Pending, depth: int) -> Iterator[TileStmt]:
@@ -128,7 +156,7 @@ def _hazard(s: TileStmt, pending: _Pending, depth: int) -> str:
         stages = {ahead for _, ahead in late}
         late |= {(name, ahead) for name, ahead in pending.written if name in pending.named and ahead in stages}
         return f"{_names(late)}: written by all threads above, read by all below"
-    reading = pending.read - pending.released if isinstance(s, Bring) else pending.read
+    reading = pending.read - pending.released if isinstance(s, Bring | Ahead) else pending.read
     soon = {(name, ahead % depth) for name, ahead in overwrites(s)} & reading
     if soon:
         return f"{_names(soon)}: read by all threads above, overwritten below"
@@ -157,10 +185,13 @@ def reads(s: TileStmt) -> frozenset[Tile]:
 def overwrites(s: TileStmt) -> frozenset[Tile]:
     """Tiles that a statement overwrites, or has an engine overwrite from now on."""
     match s:
-        case Bring(copies, ahead, part) if part != "fetch":
-            return frozenset((c.buffer, ahead) for c in copies)
+        case Bring(_, ahead, part) if part != "fetch":
+            return _targets(s) | {(STAGED, ahead)}  # which lies in the same place
         case Inner(brings=brings):
             return frozenset().union(*(overwrites(x) for x in brings))
+        case Ahead(count, body):
+            tiles = frozenset[Tile]().union(*(overwrites(x) for x in body))
+            return frozenset((name, ahead + turn) for name, ahead in tiles for turn in range(count))
         case Publish(tiles, stages) | Leave(tiles, stages):
             return frozenset((name, stage) for name in tiles for stage in range(stages))
         case Finish(gathered=True):
@@ -169,11 +200,15 @@ def overwrites(s: TileStmt) -> frozenset[Tile]:
             return frozenset()
 
 
+def _targets(s: Bring) -> frozenset[Tile]:
+    return frozenset((c.buffer, s.ahead) for c in s.copies)
+
+
 def lands(s: TileStmt) -> frozenset[Tile]:
     """Tiles whose new values are there after a statement, for the thread that copied them alone."""
     match s:
         case Bring(copies, _, part) if part != "fetch" and all(c.how == "plain" for c in copies):
-            return overwrites(s)
+            return _targets(s)
         case Landed():
             return frozenset((name, 0) for name in ("As", "Bs"))
         case Publish():

@@ -171,6 +171,8 @@ class TileProgram:
     waits for its end on the GPU."""
     group_m: int = 1
     """Rows of tiles of C that consecutive blocks go down before the next column of tiles."""
+    persistent: int = 0
+    """Blocks that are launched, of which each computes tile after tile of C; 0: a block for each tile."""
 
     @property
     def second_kernel(self) -> bool:

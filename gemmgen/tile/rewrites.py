@@ -210,6 +210,11 @@ def cta_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, group_m=spec.cta_swizzle)
 
 
+def persistent(p: TileProgram, spec: Spec) -> TileProgram:
+    """As many blocks as run at one time compute all tiles of C between them."""
+    return replace(p, persistent=spec.persistent)
+
+
 def unroll(p: TileProgram, spec: Spec) -> TileProgram:
     """Some steps along k make the text of the loop, not all of a tile."""
     return replace(p, product=replace(p.product, unroll=spec.unroll))
@@ -274,6 +279,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("atomics", atomics),
     ("dependentLaunch", dependent_launch),
     ("cta_swizzle", cta_swizzle),
+    ("persistent", persistent),
     (None, guards),
 )
 

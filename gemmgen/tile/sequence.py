@@ -2,7 +2,7 @@
 
 A barrier is never placed by hand. Each statement says which tiles in shared memory it reads and writes; a barrier
 stands where a tile was written (or read) by all threads and is then read (or overwritten) by others, also around the
-back of the loop. That hazard is the barrier's comment in the CUDA.
+back of the loop over K, and of that over tiles of C. That hazard is the barrier's comment in the CUDA.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gemmgen.tile.statements import (
     Bring,
     Clear,
     Commit,
+    EachTile,
     Finish,
     Fragment,
     Gather,
@@ -33,14 +34,19 @@ from gemmgen.tile.statements import (
 
 def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
     """The statements of one block, in order, barriers included."""
-    start = (AllowNext(), Clear()) if p.dependent and not p.output.atomic else (Clear(),)
+    start = (AllowNext(),) if p.dependent and not p.output.atomic else ()
+    return (*start, EachTile(_tile_of_c(p))) if p.persistent else (*start, *_tile_of_c(p))
+
+
+def _tile_of_c(p: TileProgram) -> tuple[TileStmt, ...]:
+    """What a block does for one tile of C."""
     if not p.copies:
         inner = Inner((*_fragments(p), Multiply()), whole=True)
-        return (*start, inner, *_finish(p))
+        return (Clear(), inner, *_finish(p))
     prologue, body = _pipeline(p)
     tail = _tail(p)
-    before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth)
-    return (*start, *before, Steps(turn), *after)
+    before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth, again=bool(p.persistent))
+    return (Clear(), *before, Steps(turn), *after)
 
 
 def _tail(p: TileProgram) -> tuple[TileStmt, ...]:

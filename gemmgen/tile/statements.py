@@ -135,17 +135,25 @@ class Leave:
 
 @dataclass(frozen=True)
 class Finish:
-    """C = alpha * acc + beta * C, or as ``Output`` says, and the block ends. ``gathered``: acc are the sums of several
-    blocks, in their order, of which each block of a cluster stores a share. ``staged``: acc are the sums that all
-    threads left, of which consecutive threads store neighbours in C."""
+    """C = alpha * acc + beta * C, or as ``Output`` says: the end of a tile of C. ``gathered``: acc are the sums of
+    several blocks, in their order, of which each block of a cluster stores a share. ``staged``: acc are the sums that
+    all threads left, of which consecutive threads store neighbours in C."""
 
     gathered: bool = False
     staged: bool = False
 
 
+@dataclass(frozen=True)
+class EachTile:
+    """The loop over the tiles of C that a block computes, one after another."""
+
+    body: tuple[TileStmt, ...]
+
+
 TileStmt: TypeAlias = (
     AllowNext
     | AwaitPrevious
+    | EachTile
     | Clear
     | Bring
     | Commit

@@ -16,6 +16,7 @@ from gemmgen.tile.statements import (
     Bring,
     Clear,
     Commit,
+    EachTile,
     Finish,
     Fragment,
     Gather,
@@ -35,6 +36,8 @@ _NAMED = {"m": "BM", "n": "BN", "k": "BK"}
 def print_tile(p: TileProgram) -> str:
     """``sequence(p)`` and the decisions it reads, for ``--emit tile`` and for differences between two specs."""
     lines = ["block tile of C at (bm, bn)", f"  threads = {p.threads}: {_levels(p)}"]
+    if p.persistent:
+        lines.append(f"  at most {p.persistent} blocks, of which each computes tile after tile of C")
     if p.split_k > 1:
         among = ", in a cluster" if p.cluster_sums else ""
         lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
@@ -75,6 +78,10 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
             yield f"acc = registers f32 [{thread.m}, {thread.n}]{times} = 0"
+        case EachTile(body):
+            yield "for each of this block's tiles of C at (bm, bn), one after another:"
+            for x in body:
+                yield from (f"  {line}" for line in _stmt(p, x))
         case Steps(body):
             yield "for k0 in 0..K step BK:" if p.split_k == 1 else "for k0 in this block's part of K step BK:"
             for x in body:

@@ -95,9 +95,21 @@ def split_of(spec: Spec) -> int:
     return max(1, int(getattr(spec, "split_k", 1) or 1))
 
 
-def blocks_of(spec: Spec, shape: Shape) -> int:
+def tiles_of(spec: Spec, shape: Shape) -> int:
+    """Tiles of C."""
     (m, n, _), (bm, bn, _) = shape, spec.block
-    return -(-m // bm) * -(-n // bn) * split_of(spec)
+    return -(-m // bm) * -(-n // bn)
+
+
+def blocks_of(spec: Spec, shape: Shape) -> int:
+    """Blocks that are launched."""
+    tiles = tiles_of(spec, shape)
+    return min(tiles, spec.persistent or tiles) * split_of(spec)
+
+
+def tiles_a_block(spec: Spec, shape: Shape) -> int:
+    """The most tiles of C that a block computes, one after another."""
+    return -(-tiles_of(spec, shape) // spec.persistent) if spec.persistent else 1
 
 
 def _clocks(spec: Spec, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -> float:
@@ -112,7 +124,8 @@ def _clocks(spec: Spec, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -
         hidden = 1 - exp(-here * spec.threads / 32 * sums_of(spec) / HIDDEN)
         return here * (own / hidden + stores) + ROUND_CLOCKS
 
-    return rounds * of(fits.blocks_per_sm) + (of(rest) if rest else 0.0)
+    together = rounds * of(fits.blocks_per_sm) + (of(rest) if rest else 0.0)
+    return together * tiles_a_block(spec, shape)
 
 
 def _clocks_a_byte_stored(spec: Spec) -> float:

@@ -13,6 +13,7 @@ ENGINE = (
     "tile block 128x128x32\ntile warp 32x128\ntile thread 1x4\n"
     "use coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, alongK, smem_swizzle"
 )
+MANY = "stages 3\nunroll 8\nmin_blocks 2\ncta_swizzle 8\npersistent 264\n"
 TEXTS = {
     "double": f"kernel double_buffer\ntile block 128x128x8\ntile thread 8x8\nuse {ALL}, prefetch\nstages 2\n",
     "async": f"kernel asynchronous\n{WARP}use {ALL}, warptile, cpasync\nstages 3\npad_a 4\n",
@@ -34,6 +35,12 @@ TEXTS = {
     "adds_early": f"kernel adds_early\n{ENGINE}, atomics, dependentLaunch\nstages 3\nsplit_k 3\ncta_swizzle 2\n",
     "grouped": f"kernel grouped\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nsplit_k 2\ncta_swizzle 3\n",
     "grouped_tma": f"kernel grouped_engine\n{ENGINE}, release, clusterReduce\nstages 3\nsplit_k 2\ncta_swizzle 2\n",
+    "stays": f"kernel stays\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nstages 2\nsplit_k 2\npersistent 7\n",
+    "stays_async": f"kernel stays_async\n{WARP}use {ALL}, warptile, cpasync, spread\nstages 3\npad_a 4\npersistent 3\n",
+    "stays_tma": f"kernel stays_engine\n{ENGINE}\nstages 3\ncta_swizzle 2\npersistent 5\n",
+    "stays_release": f"kernel stays_release\n{ENGINE}, release, prefetch\nstages 3\npersistent 5\n",
+    "stays_one": f"kernel stays_one\n{ENGINE}, release, dependentLaunch\nstages 1\nsplit_k 2\npersistent 1\n",
+    "stays_many": f"kernel stays_many\n{ENGINE}, release, prefetch, snake, separators\n{MANY}",
 }
 REPEATING = [name for name, text in TEXTS.items() if "atomics" not in text]
 SIZES = [
