@@ -63,6 +63,8 @@ def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk
     apart = spec.has("clusterReduce") or (spec.has("tma") and spec.persistent > 0)
     if spec.has("smem") and not apart and draw(st.booleans()):
         spec = replace(spec, use=spec.use | {"stageC"})
+    if spec.has("smem") and spec.stages > 1 and not spec.has("directB") and draw(st.booleans()):
+        spec = replace(spec, use=spec.use | {"raggedFirst"})
     check(spec)
     return spec
 

@@ -25,6 +25,16 @@ class Access:
     number: Expr
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a tile comes from: its first element in global memory, the k it starts at, and where K ends for it; None
+    where that is surely not within the tile."""
+
+    tile: Pointer
+    k0: Expr
+    end: Expr | None
+
+
 _Body = Callable[[Access], list[Stmt]]
 
 MANY_PASSES = 16
@@ -53,33 +63,33 @@ class TileCopy:
         """Accesses of a thread for one tile."""
         return value_of(self.lanes.passes) or 1
 
-    def whole(self, tile: Pointer, k0: Expr, stage: Expr | None) -> list[Stmt]:
-        """Bring in the tile that starts at ``k0``: through registers at once, or started asynchronously."""
+    def whole(self, come: Origin, stage: Expr | None) -> list[Stmt]:
+        """Bring in a tile: through registers at once, or started asynchronously."""
 
         def one(at: Access) -> list[Stmt]:
             if self.c.how == "cpasync":
-                return self._start(at, tile, k0, stage)
+                return self._start(at, come, stage)
             staged = Array("staged", "register", shape=(Const(self.c.width),) if self.c.width > 1 else ())
-            return [Alloc(staged), self._load(at, tile, k0, staged, ()), *self._put(at, stage, staged, ())]
+            return [Alloc(staged), self._load(at, come, staged, ()), *self._put(at, stage, staged, ())]
 
         body = self._loops(one)
         return [_by_fours(x) for x in body] if self.c.how == "cpasync" and self.passes > MANY_PASSES else body
 
-    def fetch(self, tile: Pointer, k0: Expr) -> list[Stmt]:
+    def fetch(self, come: Origin) -> list[Stmt]:
         """Only as far as the registers."""
-        return self._loops(lambda at: [self._load(at, tile, k0, self.kept, self._slot(at))])
+        return self._loops(lambda at: [self._load(at, come, self.kept, self._slot(at))])
 
     def put(self, stage: Expr | None) -> list[Stmt]:
         """From the registers of ``fetch`` to shared memory."""
         return self._loops(lambda at: self._put(at, stage, self.kept, self._slot(at)))
 
-    def sliced(self, k: Expr, steps: int, tile: Pointer, k0: Expr, stage: Expr | None) -> list[Stmt]:
+    def sliced(self, k: Expr, steps: int, come: Origin, stage: Expr | None) -> list[Stmt]:
         """The accesses that belong to step ``k`` of ``steps``, so that all steps together copy the tile."""
         per = ceil(self.passes / steps)
 
         def one(i: Expr) -> list[Stmt]:
             number = k * per + i
-            body = self._one(number, lambda at: self._start(at, tile, k0, stage))
+            body = self._one(number, lambda at: self._start(at, come, stage))
             late = number.lt(self.lanes.passes) if per * steps > self.passes else Const(1)
             return body if value_of(late) == 1 else [If(late, tuple(body))]
 
@@ -106,7 +116,7 @@ class TileCopy:
         line, run = (slow, fast) if self.c.lanes == self.s.p.contiguous(self.c.operand) else (fast, slow)
         return Access(line, run * self.c.width, number)
 
-    def _source(self, at: Access, tile: Pointer, k0: Expr) -> tuple[Ref, Expr | None]:
+    def _source(self, at: Access, come: Origin) -> tuple[Ref, Expr | None]:
         """Where an access reads, and the condition under which there is anything to read."""
         p, c = self.s.p, self.c
         along, across = p.contiguous(c.operand), p.strided(c.operand)
@@ -116,19 +126,19 @@ class TileCopy:
             if dim not in c.guard:
                 continue
             if dim == "k":
-                guard = (k0 + place[dim]).lt(self.s.depth)
+                guard = None if come.end is None else (come.k0 + place[dim]).lt(come.end)
             else:
                 # Past the edge the last line is read again: what it gives is never stored.
                 place[dim] = smaller(place[dim], self.s.last(c.operand, dim, c.width if dim == along else 1))
-        return Ref(tile, (place[across] * LEADING[c.operand] + place[along],)), guard
+        return Ref(come.tile, (place[across] * LEADING[c.operand] + place[along],)), guard
 
     def _target(self, at: Access, stage: Expr | None, v: Expr) -> Ref:
         p, c = self.s.p, self.c
         place = {p.strided(c.operand): at.line, p.contiguous(c.operand): at.run + v}
         return element_of(self.shared, self.buffer.layout, place, stage)
 
-    def _load(self, at: Access, tile: Pointer, k0: Expr, to: Array, slot: tuple[Expr, ...]) -> Load:
-        src, guard = self._source(at, tile, k0)
+    def _load(self, at: Access, come: Origin, to: Array, slot: tuple[Expr, ...]) -> Load:
+        src, guard = self._source(at, come)
         first = (*slot, Const(0)) if self.c.width > 1 else slot
         return Load(Ref(to, first), src, self.c.width, guard, self._origin, self._edge)
 
@@ -144,8 +154,8 @@ class TileCopy:
 
         return nest([("v", width, 1)], scatter)
 
-    def _start(self, at: Access, tile: Pointer, k0: Expr, stage: Expr | None) -> list[Stmt]:
-        src, guard = self._source(at, tile, k0)
+    def _start(self, at: Access, come: Origin, stage: Expr | None) -> list[Stmt]:
+        src, guard = self._source(at, come)
         dst, nbytes = self._target(at, stage, Const(0)), 4 * self.c.width
         if guard is None:
             return [Call(cp_async(nbytes), (dst, src), origin=self._origin)]

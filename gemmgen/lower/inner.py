@@ -81,8 +81,7 @@ def _slice(w: Walk, b: Bring, k: Expr) -> list[Stmt]:
     """The accesses of a tile on its way that belong to step ``k``."""
     out: list[Stmt] = []
     stage = w.stage_of(b.ahead, out)
-    start = w.starts(b.ahead, [])
     for c in w.copies.values():
-        out += c.sliced(k, w.s.p.extent("k"), w.tile(c.c.operand, start), start, stage)
+        out += c.sliced(k, w.s.p.extent("k"), w.comes_from(c.c.operand, b.ahead), stage)
     some = w.exists(b.ahead)
     return out if some is None else [If(some, tuple(out))]

@@ -8,19 +8,19 @@ from typing import assert_never
 
 from gemmgen.ir.expr import Const, Expr, Var, both, value_of
 from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
-from gemmgen.ir.nodes import Alloc, Array, Call, For, If, Let, LetPointer, Pointer, Section, Stmt
+from gemmgen.ir.nodes import Alloc, Array, Call, For, If, Let, LetPointer, Section, Stmt
 from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, cp_async_wait
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.lower.cluster import ClusterSums
-from gemmgen.lower.copy import tile_copy
 from gemmgen.lower.engine import Engine
 from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.inner import inner_steps
 from gemmgen.lower.order import TILE, each_tile
 from gemmgen.lower.place import Place, Placement
 from gemmgen.lower.product import Fragments, Source
-from gemmgen.lower.scope import GRID_X, LEADING, Scope, let, loop
+from gemmgen.lower.scope import GRID_X, Scope, let, loop
 from gemmgen.lower.staged import StagedTile
+from gemmgen.lower.tiles import Tiles
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
@@ -46,35 +46,21 @@ from gemmgen.tile.statements import (
     TileStmt,
 )
 
-FREE_STAGE = "freeStage", "read in the last turn, filled again in this"
 
-
-class Walk:
-    """Lowers the statements of ``sequence(p)`` one by one.
-
-    Where tiles are brought ahead of their use, the loop counts tiles (``t``); else it counts steps of K (``k0``).
-    """
+class Walk(Tiles):
+    """Lowers the statements of ``sequence(p)`` one by one."""
 
     def __init__(self, s: Scope, at: Place, f: Fragments, shared: dict[str, Array]) -> None:
-        self.s, self.at, self.f, self.shared = s, at, f, shared
         self.statements = sequence(s.p)
-        self.counts_tiles = any(_looks_ahead(x) for x in self.statements)
-        self.copies = {c.operand: tile_copy(s, c, shared[c.buffer]) for c in s.p.copies if c.how != "tma"}
-        self.direct = [x for x in ("A", "B") if s.p.copies and s.p.buffer(x) is None]
+        super().__init__(s, at, shared, any(_looks_ahead(x) for x in self.statements))
+        self.f = f
         self.fetched_from = [*self.copies, *self.direct]
         self.engine = Engine(s, shared) if s.p.how == "tma" else None
         self.sums = ClusterSums(s, at, f) if s.p.cluster_sums else None
         self.staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
         # A thread that computes one element, with no barrier to keep, simply does nothing outside C.
         self.skips = not s.p.copies and not f.clamped and bool(s.p.output.guard)
-        self.depth = s.p.pipeline.depth
-        self.stages: Expr = Const(1)
-        self.tiles: Expr = Const(1)
-        self.t: Expr = Const(0)
-        self.k0: Expr = Const(0)
-        self.stage: dict[int, Expr] = {}
         self.parity: Expr | None = None
-        self.passed: Expr = Const(0)  # steps along K in tiles of C before, where stages and phases run on from those
 
     def kernel(self, placement: Placement) -> tuple[Stmt, ...]:
         """The whole body, in numbered parts."""
@@ -85,11 +71,11 @@ class Walk:
         for each in self.statements:
             if isinstance(each, EachTile):
                 return (*before, *self._each_tile(placement, start, each.body))
-        return (*before, *self._tile_of_c(self.statements[len(opening) :], (*self._counting(), *start)))
+        return (*before, *self._tile_of_c(self.statements[len(opening) :], (*self.counting(), *start)))
 
     def _each_tile(self, placement: Placement, start: list[Stmt], body: tuple[TileStmt, ...]) -> tuple[Stmt, ...]:
         """What is done once for all tiles of C, and the loop over those of this block."""
-        once = (*self._counting(), *start)
+        once = (*self.counting(), *start)
         title = "Pipeline: what all tiles of C have in common"
         which = Section("Which tile of C is next, and where it lies", (*placement.tile, *self._run_on()))
         loop_ = each_tile((which, *self._tile_of_c(body, ())))
@@ -179,18 +165,6 @@ class Walk:
 
     # --- Loops -----------------------------------------------------------------------------------------------------
 
-    def _counting(self) -> list[Stmt]:
-        if not self.counts_tiles:
-            return []
-        if self.depth > 1:
-            self.stages = self.s.constants["STAGES"].expr
-        out: list[Stmt] = []
-        depth = self.s.depth
-        whole = "k" not in self.s.p.variant.guard
-        bk = self.s.extent("k")
-        self.tiles = let(out, "tiles", depth // bk if whole else (depth + (bk - 1)) // bk, "steps of BK along K")
-        return out
-
     def _steps(self, body: tuple[TileStmt, ...]) -> list[Stmt]:
         var, shape = loop("k0", self.s.depth, step=self.s.extent("k"), unroll=None)
         self.k0 = var
@@ -247,49 +221,6 @@ class Walk:
 
     # --- Tiles -----------------------------------------------------------------------------------------------------
 
-    def stage_of(self, ahead: int, out: list[Stmt]) -> Expr | None:
-        """The stage of the tile ``ahead``; None where a buffer holds one tile."""
-        if self.depth == 1:
-            return None
-        key = ahead % self.depth
-        if key not in self.stage:
-            names = {self.depth - 1: FREE_STAGE, 0: ("stage", ""), 1: ("nextStage", "")}
-            name, why = names.get(key, (f"stage{key}", ""))
-            self.stage[key] = let(out, name, (self.passed + self.t + self.far(key)) % self.stages, why)
-        return self.stage[key]
-
-    def source(self, operand: str, buffer: str | None) -> Source:
-        """Where the fragments of the turn's own tile come from."""
-        if buffer is None:
-            start = self.starts(0, [])
-            return Source(self.tile(operand, start), None, start)
-        return Source(self.shared[buffer], self.stage_of(0, []))
-
-    def tile(self, operand: str, k0: Expr) -> Pointer:
-        """Where the tile of an operand that starts at ``k0`` begins."""
-        offset = k0 if self.s.p.contiguous(operand) == "k" else k0 * LEADING[operand]
-        return Pointer(f"tile{operand}", self.at.block[operand], offset)
-
-    def starts(self, ahead: int, out: list[Stmt]) -> Expr:
-        """The first k of the tile ``ahead``."""
-        if not self.counts_tiles:
-            return self.k0
-        # A tile that is on its way, beside one that is fetched from where it lies, has a start of its own.
-        name = "laterK0" if self.direct and ahead else "k0"
-        return let(out, name, (self.t + self.far(ahead)) * self.s.extent("k"))
-
-    def far(self, ahead: int) -> Expr:
-        """``ahead``, by the number of stages where it is that or one less (and not simply the next)."""
-        if self.depth < 2 or ahead < self.depth - 1 or ahead == 1:
-            return Const(ahead)
-        return self.stages - (self.depth - ahead)
-
-    def exists(self, ahead: int) -> Expr | None:
-        """The condition that there is a tile ``ahead``; None where there surely is."""
-        if not self.counts_tiles or (ahead == 0 and isinstance(self.t, Var) and self.t.hi is None):
-            return None
-        return (self.t + self.far(ahead)).lt(self.tiles)
-
     def bring(self, b: Bring) -> list[Stmt]:
         out: list[Stmt] = []
         stage = self.stage_of(b.ahead, out)
@@ -309,19 +240,10 @@ class Walk:
             moved = [x for c in self.copies.values() for x in c.put(stage)]
         else:
             moved = self.pointers(b.ahead)
-            start = self.starts(b.ahead, [])
             for c in self.copies.values():
-                tile = self.tile(c.c.operand, start)
-                moved += c.fetch(tile, start) if b.part == "fetch" else c.whole(tile, start, stage)
+                come = self.comes_from(c.c.operand, b.ahead)
+                moved += c.fetch(come) if b.part == "fetch" else c.whole(come, stage)
         return out + self._if(self.exists(b.ahead), moved)
-
-    def pointers(self, ahead: int) -> list[Stmt]:
-        """Where the tiles ``ahead`` begin; in the loop over steps they are known already."""
-        if not self.counts_tiles:
-            return []
-        out: list[Stmt] = []
-        start = self.starts(ahead, out)
-        return [*out, *(LetPointer(self.tile(x, start)) for x in self.copies)]
 
     @property
     def _parity(self) -> Expr:

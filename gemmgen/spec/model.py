@@ -43,6 +43,7 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle("cpasync", "copy tiles to shared memory past the registers, without waiting for them", needs=("smem",)),
     Toggle("tma", "let the tensor memory accelerator copy whole tiles (sm_90)", needs=("smem", "float4")),
     Toggle("spread", "start a tile's copies a few at a time between the products", needs=("cpasync",)),
+    Toggle("raggedFirst", "take what whole tiles leave of K first, so that later copies check no K", needs=("smem",)),
     Toggle("release", "each warp releases a tile by itself, so that none waits for the others", needs=("tma",)),
     Toggle("prefetch", "fetch the fragments of step k + 1 before the products of step k", needs=("smem",)),
     Toggle("alongK", "keep A's tile row-major and fetch several steps of k of a row at once", needs=("smem", "float4")),

@@ -79,7 +79,7 @@ EMITTED_NAMES = _words("""
     PIECES SHARE sums parts piece total own number z outRow outCol blockShared cluster_sync
     load_cluster_float load_cluster_float2 load_cluster_float4
     atomicAdd add_float2 add_float4
-    allow_next_kernel wait_for_previous_kernel GROUP_M group groupRows inGroup tileRow tileCol
+    firstTile endK allow_next_kernel wait_for_previous_kernel GROUP_M group groupRows inGroup tileRow tileCol
     tile tileRows tileCols passed lastPhase fromA fromB
 """)
 

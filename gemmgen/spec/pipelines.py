@@ -78,6 +78,8 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield from _cluster(s)
     if s.spec.has("stageC"):
         yield from _stage_c(s)
+    if s.spec.has("raggedFirst"):
+        yield from _ragged_first(s)
     if s.spec.has("atomics"):
         yield from _atomics(s)
     if s.spec.has("dependentLaunch"):
@@ -89,6 +91,17 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield Problem(message, hint, s.span("persistent", "use clusterReduce"))
     if s.spec.has("tma"):
         yield from _tma(s)
+
+
+def _ragged_first(s: Subject) -> Iterator[Problem]:
+    """The first tile is copied before the loop, and nothing in the loop looks at where K ends."""
+    if s.good("stages") and s.spec.stages < 2:
+        message = f"raggedFirst takes checks along K out of the loop, and stages {s.spec.stages} copies all tiles there"
+        hint = "write 'stages 2' or more, or leave raggedFirst out"
+        yield Problem(message, hint, s.span("use raggedFirst"))
+    if s.spec.has("directB"):
+        message = "raggedFirst takes checks along K out of the loop, and directB fetches all of B there"
+        yield Problem(message, "use one of them", s.span("use raggedFirst"))
 
 
 def _stage_c(s: Subject) -> Iterator[Problem]:

@@ -141,12 +141,14 @@ class Output:
 class Pipeline:
     """How many tiles of K are in flight. ``prefetch``: the fragments of step k + 1 are fetched before the products of
     step k. ``spread``: a tile's copies are started a few at a time in the steps of another. ``release``: each warp by
-    itself says when a tile may be overwritten, and none waits for the others."""
+    itself says when a tile may be overwritten, and none waits for the others. ``ragged_first``: the first tile has what
+    whole tiles leave of K, and later ones are whole."""
 
     depth: int = 1
     prefetch: bool = False
     spread: bool = False
     release: bool = False
+    ragged_first: bool = False
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,14 @@ def release(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, pipeline=replace(p.pipeline, release=p.how == "tma"))
 
 
+def ragged_first(p: TileProgram, spec: Spec) -> TileProgram:
+    """The short tile is the first, where threads copy tiles and check where K ends. Rows with zeros behind them, up to
+    whole accesses, keep it last: those zeros are read with it."""
+    along_k = {c.operand for c in p.copies if p.contiguous(c.operand) == "k"}
+    checked = "k" in p.variant.guard and p.how != "tma" and not along_k & p.variant.padded
+    return replace(p, pipeline=replace(p.pipeline, ragged_first=checked))
+
+
 def snake(p: TileProgram, spec: Spec) -> TileProgram:
     """Every other row of the outer product is walked backwards."""
     return replace(p, product=replace(p.product, snake=True))
@@ -269,6 +277,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("stages", stages),
     ("prefetch", prefetch),
     ("spread", spread),
+    ("raggedFirst", ragged_first),
     ("release", release),
     ("snake", snake),
     ("separators", separators),

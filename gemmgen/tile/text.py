@@ -46,6 +46,8 @@ def print_tile(p: TileProgram) -> str:
     if p.output.atomic:
         first = "in a first kernel, during which this one starts" if p.dependent else "in a first kernel"
         lines.append(f"  before, {first}: C = beta * C")
+    if p.pipeline.ragged_first:
+        lines.append("  the first tile along K is the short one, where BK does not divide K")
     staged = () if p.output.tile is None else (p.output.tile,)
     lines += [f"  {line}" for b in (*p.buffers, *staged) for line in _buffer(b)]
     for s in sequence(p):
@@ -162,7 +164,8 @@ def _copy(p: TileProgram, c: Copy, ahead: int, part: str) -> str:
     if buffer.layout.contiguous != p.contiguous(c.operand) and part != "fetch":
         text += f", {c.width} transposed stores" if c.width > 1 else ", transposed"
     text += f", consecutive threads along {c.lanes}"
-    return text + (f", guarded in {', '.join(sorted(c.guard))}" if c.guard else "")
+    guard = c.guard - {"k"} if p.pipeline.ragged_first and ahead else c.guard
+    return text + (f", guarded in {', '.join(sorted(guard))}" if guard else "")
 
 
 def _fragment(p: TileProgram, s: Fragment) -> str:

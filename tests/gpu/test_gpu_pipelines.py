@@ -33,6 +33,8 @@ TEXTS = {
     "adds": f"kernel adds\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}, atomics\nsplit_k 4\n",
     "adds_single": "kernel adds_one\ntile block 64x64x8\ntile thread 8x8\nuse coalescing, smem, atomics\nsplit_k 5\n",
     "adds_early": f"kernel adds_early\n{ENGINE}, atomics, dependentLaunch\nstages 3\nsplit_k 3\ncta_swizzle 2\n",
+    "ragged": f"kernel ragged\n{WARP}use {ALL}, warptile, cpasync, prefetch, raggedFirst\nstages 3\nsplit_k 2\n",
+    "ragged_plain": f"kernel ragged2\ntile block 64x64x12\ntile thread 8x4\nuse {ALL}, raggedFirst\nstages 2\n",
     "grouped": f"kernel grouped\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nsplit_k 2\ncta_swizzle 3\n",
     "grouped_tma": f"kernel grouped_engine\n{ENGINE}, release, clusterReduce\nstages 3\nsplit_k 2\ncta_swizzle 2\n",
     "stays": f"kernel stays\ntile block 64x64x8\ntile thread 8x8\nuse {ALL}\nstages 2\nsplit_k 2\npersistent 7\n",
