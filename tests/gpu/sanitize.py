@@ -1,8 +1,10 @@
 """Runs every kernel of the ladder and every shipped winner, exact and guarded, at small sizes: for compute-sanitizer.
 
     compute-sanitizer --tool memcheck  --error-exitcode 9 python tests/gpu/sanitize.py
-    compute-sanitizer --tool racecheck --error-exitcode 9 python tests/gpu/sanitize.py
+    compute-sanitizer --tool racecheck --error-exitcode 9 python tests/gpu/sanitize.py [NAME...]
 
+A NAME is a rung, "winner MxNxK", or the stem of a file in tests/fixtures/valid; "settings" stands for those of them that
+have what no rung and no winner has.
 Operands lie in allocations of exactly their size, so that an access past the end of one is seen.
 """
 
@@ -22,6 +24,8 @@ from gemmgen.runtime.memory import DeviceArray  # noqa: E402
 from gemmgen.spec.model import Spec  # noqa: E402
 from gemmgen.tune.shipped import shipped  # noqa: E402
 
+SETTINGS = ("pipeline_persistent*", "pipeline_adds*", "pipeline_stagec*", "pipeline_ragged*", "pipeline_cluster*")
+"""Which of the fixtures those are."""
 SIZES = [(128, 128, 32), (256, 128, 64), (129, 127, 33), (130, 132, 36), (1, 1, 1), (17, 65, 5)]
 
 
@@ -35,13 +39,20 @@ def specs(arch: str) -> dict[str, Spec]:
     return found | {f"winner {shape}": gemmgen.parse(text) for text, shape in won.items()}
 
 
+def fixtures(names: list[str]) -> dict[str, Spec]:
+    """The fixtures of these names."""
+    folder = ROOT / "tests" / "fixtures" / "valid"
+    patterns = [p for name in names for p in (SETTINGS if name == "settings" else (name,))]
+    return {p.stem: gemmgen.load(p) for pattern in patterns for p in sorted(folder.glob(f"{pattern}.gemm"))}
+
+
 def main(names: list[str]) -> int:
     here = device.required()
     rng = np.random.default_rng(0)
     wrong = 0
-    for name, spec in specs(here.arch).items():
-        if names and name not in names:
-            continue
+    known = specs(here.arch)
+    chosen = {name: known[name] for name in names if name in known} | fixtures(names) if names else known
+    for name, spec in chosen.items():
         kernel = gemmgen.compile(spec, device="cuda")
         for m, n, k in SIZES:
             host = [rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (k, n), (m, n))]
