@@ -3,8 +3,8 @@
     compute-sanitizer --tool memcheck  --error-exitcode 9 python tests/gpu/sanitize.py
     compute-sanitizer --tool racecheck --error-exitcode 9 python tests/gpu/sanitize.py [NAME...]
 
-A NAME is a rung, "winner MxNxK", or the stem of a file in tests/fixtures/valid; "settings" stands for those of them that
-have what no rung and no winner has.
+A NAME is a rung, "winner MxNxK", or the stem of a file in tests/fixtures/valid; "settings" stands for those of them
+that have what no rung and no winner has.
 Operands lie in allocations of exactly their size, so that an access past the end of one is seen.
 """
 

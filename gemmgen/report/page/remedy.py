@@ -53,6 +53,8 @@ def remedy(e: Explanation, after: Explanation, delta: Sequence[str]) -> Remedy:
     of = bottleneck(e)
     was, now = of.seconds, cost_of(after, of)
     what = f"What is lost to {of.short}" if of.cause else f"The time that {of.short} alone would take"
+    if of.resource == "shared" and not of.cause:
+        what += ", loads joined as the compiler does,"
     if lowers(after, of):
         cost = f"{what} falls from {_seconds(was)} to {_seconds(now)}."
     elif now > was / LOWERED:
