@@ -10,7 +10,7 @@
 //     unroll 8
 //
 // Rung 7. The next tile is fetched into registers while this one is multiplied, and then put into a second
-// buffer. Loads of global memory are on their way during the products, and one barrier a step is enough.
+// buffer. Loads of global memory are on their way during the products, and one barrier a tile is enough.
 // Made by: gemmgen compile specs/doublebuffer.gemm
 
 constexpr int BM = 128;                       // rows of C that a block computes

@@ -11,7 +11,7 @@ LIMIT = {
     "shared": "its banks deliver 128 bytes a clock to each SM, and no more",
     "l1": "each 128-byte line that a request touches takes a clock of its SM",
     "l2": "a byte that an SM has not kept comes from there",
-    "latency": "a step's loads must arrive before its multiply-adds begin, and too few blocks fill the wait",
+    "latency": "tiles, fragments or the launch itself are on their way, and too few blocks fill the wait",
     "issue": "each scheduler of an SM starts one instruction a clock",
 }
 """What is scarce where a resource binds."""
@@ -42,7 +42,7 @@ def share_text(e: Explanation, of: Bottleneck) -> str:
             f"Of the {time_text(of.total_s)} that are expected, {time_text(of.seconds)} are waited, and {alone} "
             "(modelled)."
         )
-    if of.share > 0.98:
+    if not e.bound.latency_s:
         return f"That takes the {time_text(of.total_s)} that are expected, and {alone} (modelled)."
     return (
         f"That takes {time_text(of.seconds)} of the {time_text(of.total_s)} that are expected, {of.share:.0%}, waiting "
@@ -111,7 +111,7 @@ def _why_shared(counts: Counts, flop_per_load: float | None) -> str:
     shared = [a for a in counts.accesses if a.space == "shared" and a.cost.requests]
     worst = max(shared, key=lambda a: a.cost.merged_wavefronts)
     ways = worst.cost.wavefronts / worst.cost.ideal_wavefronts
-    conflict = f"{ways:.3g}-way bank conflicts" if ways > 1 else "no bank conflicts"
+    conflict = f"{ways:.3g}-way bank conflicts as written" if ways > 1 else "no bank conflicts"
     feeds = f"A value read from shared memory feeds {flop_per_load:.3g} flop; " if flop_per_load else ""
     return f"{feeds}the {worst.op} of the {worst.operand} tile, with {conflict}, takes the most wavefronts."
 

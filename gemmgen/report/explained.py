@@ -81,7 +81,7 @@ def accesses_text(e: Explanation) -> str:
 
 ACCESSES_EXPLAINED = (
     "a request is one instruction of a warp; sectors are of 32 bytes, bytes used are those of them that it asks for;\n"
-    "wavefronts are turns of shared memory, n-way how many times as many as without bank conflicts"
+    "wavefronts are how often shared memory serves a warp, n-way how many times as many as without bank conflicts"
 )
 
 

@@ -53,11 +53,11 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "regblock2d",
         "shared memory: outer products in registers",
-        "shared memory: bank conflicts; and, unseen by the model, four times the load instructions that are needed",
+        "shared memory: bank conflicts; and, unseen by the model, four times the global loads that are needed",
     ),
     Rung(
         "vectorized",
-        "load instructions, unseen by the model: each moves 16 bytes, of A too as it is transposed",
+        "global loads, unseen by the model: each moves 16 bytes, as shared loads do with A transposed",
         "shared memory: the lanes of a warp lie far apart, and meet in banks",
     ),
     Rung(
@@ -247,11 +247,8 @@ def counted_table(result: LadderResult) -> str:
     return f"{format_table(headers, rows)}\n{COUNTS_EXPLAINED}\n{SIDE_EXPLAINED}"
 
 
-SIDE_EXPLAINED = (
-    "side: a branch for shapes of its own; in each dimension no larger than what it is for"
-)
+SIDE_EXPLAINED = "side: a branch for shapes of its own; in each dimension no larger than what it is for"
 COUNTS_EXPLAINED = (
     "loads only: 32-byte sectors read from global memory, TMA's boxes among them, and the part of their bytes that\n"
-    "was asked for; wavefronts are the turns that shared memory takes to serve the warps; FMA a shared load is for\n"
-    "one thread"
+    "was asked for; wavefronts are how often shared memory serves a warp; FMA a shared load is for one thread"
 )

@@ -270,7 +270,8 @@ def _later(rungs: Sequence[RungFacts], at: int) -> str:
     for i, later in enumerate(rest):
         if later.explanation is not None and lowers(later.explanation, of):
             now = time_text(cost_of(later.explanation, of))
-            return f"The first rung to lower it is {later.number}, {later.name}: to {now}." if i else ""
+            first = f"The first rung to lower what {of.short} takes"
+            return f"{first} is {later.number}, {later.name}: to {now}." if i else ""
     return ""
 
 

@@ -22,11 +22,11 @@ GLOSSARY: Mapping[str, str] = {
     "warp, lane": "32 threads that execute an instruction together; a lane is one of them",
     "sector, request": "32 bytes of global memory; a request is one load or store of a warp, and moves whole sectors",
     "wavefront, bank conflict": (
-        "shared memory serves a warp in turns, its wavefronts: lanes that ask one of its 32 banks for different words "
-        "need a turn each, which is a conflict. Accesses of 16 bytes a lane are served eight lanes at a time, and need "
-        "four turns without any"
+        "shared memory serves a warp in wavefronts, one after another: lanes that ask one of its 32 banks for "
+        "different words need one each, which is a conflict. Accesses of 16 bytes a lane are served eight lanes at a "
+        "time, and need four without any; or two, where neighbouring lanes load the same words"
     ),
-    "step": "one value of k: a column of A's tile times a row of B's, of which a tile has BK",
+    "step": "one value of k: a column of A's tile times a row of B's; a tile has BK of them",
     "closed step": "one that the compiler may not mix with the next (separators)",
     "snake order": "every other row of a thread's products is walked backwards, to use one operand twice running",
     "barrier": "a place where all threads of a block wait for one another",

@@ -22,7 +22,7 @@ GONE_AT = 0.03
 WHOLE = ("shared", "l1")
 """Causes that are resources, whose time is shown whole."""
 MEET = 1.2
-"""Conflicts are spoken of where a load takes more than this many times the turns that it took."""
+"""Conflicts are spoken of where a load takes more than this many times the wavefronts that it took."""
 UNEXPLAINED, SHORTER = 1.25, 0.9
 """A measured time so many times the expected one has a cause that the model does not know."""
 APART = 0.025
@@ -88,8 +88,8 @@ def _conflicts(e: Explanation, after: Explanation) -> Iterator[str]:
         before, then = was.wavefronts / was.ideal_wavefronts, now.wavefronts / now.ideal_wavefronts
         if then > MEET * before:
             yield (
-                f"It pays with bank conflicts: a shared load takes {then:.3g} times its least turns, "
-                f"{before:.3g} times before."
+                f"It pays with bank conflicts: as written, a shared load takes {then:.3g} times the wavefronts of one "
+                f"without any, {before:.3g} times before."
             )
 
 

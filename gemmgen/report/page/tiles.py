@@ -93,7 +93,7 @@ def _staged(p: TileProgram) -> str:
     shapes = {"A": f"{bm} x {bk} of A", "B": f"{bk} x {bn} of B"}
     staged = " and ".join(shapes[b.operand] for b in p.buffers)
     rest = [f"{shapes[x]} go straight into registers" for x in shapes if p.buffer(x) is None]
-    said = f"Each step along K stages {staged} in shared memory, {p.tile_bytes:,} bytes{times}"
+    said = f"Each turn of the loop over tiles stages {staged} in shared memory, {p.tile_bytes:,} bytes{times}"
     return "; ".join((said, *rest)) + "."
 
 

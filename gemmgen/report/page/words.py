@@ -124,7 +124,7 @@ _VALUES: Mapping[str, tuple[Callable[[Explanation], float | None], str, str]] = 
     ),
     "global sectors": (_sectors, "simulated", "32 bytes of global memory moved, by loads, stores and TMA"),
     "share of moved bytes used": (_used, "simulated", "bytes that lanes asked for, of those that the sectors carried"),
-    "shared-memory wavefronts": (_shared_wavefronts, "simulated", "turns in which the banks serve the warps"),
+    "shared-memory wavefronts": (_shared_wavefronts, "simulated", "how often the banks serve a warp"),
     WAYS: (_shared_ways, "simulated", "wavefronts over those of an access without a conflict"),
     "flop for a byte of global memory": (
         lambda e: e.intensity.block_tile,
