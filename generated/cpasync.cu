@@ -76,7 +76,11 @@ __device__ __forceinline__ void cp_async_wait1()
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
+// alpha: what A B is multiplied by
 // lda: elements from one row of A to the next
+// ldb: likewise of B
+// beta: what C is multiplied by before A B is added; where it is 0, C is not read
+// ldc: likewise of C
 extern "C" __global__ void __launch_bounds__(THREADS)
 cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
         float* C, size_t ldc)
@@ -131,7 +135,8 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
         cp_async_wait1();
-        __syncthreads();  // As, Bs: read by all threads above, overwritten below
+        // As, Bs: a stage written by all is read below; one read by all is overwritten below
+        __syncthreads();
 
         const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
         if (t + STAGES - 1 < tiles) {
@@ -163,7 +168,7 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                     as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
                 }
 
-                // the products of the step before, whose fragments are here by now
+                // the products of the step before, whose fragments are here by now; at first of zeros
                 #pragma unroll
                 for (int m = 0; m < TM; ++m) {
                     #pragma unroll

@@ -76,7 +76,11 @@ __device__ __forceinline__ void cp_async_wait1()
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
+// alpha: what A B is multiplied by
 // lda: elements from one row of A to the next
+// ldb: likewise of B
+// beta: what C is multiplied by before A B is added; where it is 0, C is not read
+// ldc: likewise of C
 extern "C" __global__ void __launch_bounds__(THREADS)
 cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
         float* C, size_t ldc)
@@ -119,12 +123,14 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
             const float* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                // past the last row, that row again: its products are not stored
                 cp_async4_or_zero(&As[t][innerColA][innerRowA + offset],
                     &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA],
                     k0 + innerColA < K);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                // past the last column, that column again: its products are not stored
                 cp_async16_or_zero(&Bs[t][innerRowB + offset][innerColB * 4],
                     &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
                     k0 + innerRowB + offset < K);
@@ -135,7 +141,8 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
         cp_async_wait1();
-        __syncthreads();  // As, Bs: read by all threads above, overwritten below
+        // As, Bs: a stage written by all is read below; one read by all is overwritten below
+        __syncthreads();
 
         const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
         if (t + STAGES - 1 < tiles) {
@@ -144,12 +151,14 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
             const float* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                // past the last row, that row again: its products are not stored
                 cp_async4_or_zero(&As[freeStage][innerColA][innerRowA + offset],
                     &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA],
                     k0 + innerColA < K);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                // past the last column, that column again: its products are not stored
                 cp_async16_or_zero(&Bs[freeStage][innerRowB + offset][innerColB * 4],
                     &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
                     k0 + innerRowB + offset < K);
@@ -169,7 +178,7 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                     as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
                 }
 
-                // the products of the step before, whose fragments are here by now
+                // the products of the step before, whose fragments are here by now; at first of zeros
                 #pragma unroll
                 for (int m = 0; m < TM; ++m) {
                     #pragma unroll

@@ -44,7 +44,11 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
+// alpha: what A B is multiplied by
 // lda: elements from one row of A to the next
+// ldb: likewise of B
+// beta: what C is multiplied by before A B is added; where it is 0, C is not read
+// ldc: likewise of C
 extern "C" __global__ void __launch_bounds__(THREADS)
 doublebuffer(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
              float beta, float* C, size_t ldc)
@@ -99,8 +103,8 @@ doublebuffer(int M, int N, int K, float alpha, const float* A, size_t lda, const
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        alignas(16) float keptA[4][4];  // the next tile of A, on its way
-        alignas(16) float keptB[4][4];  // the next tile of B, on its way
+        alignas(16) float keptA[4][4];  // this thread's part of the next tile of A, on its way
+        alignas(16) float keptB[4][4];  // this thread's part of the next tile of B, on its way
         const int nextStage = (t + 1) % STAGES;
         if (t + 1 < tiles) {
             const int k0 = (t + 1) * BK;
@@ -121,7 +125,8 @@ doublebuffer(int M, int N, int K, float alpha, const float* A, size_t lda, const
                     : float4{0.0f, 0.0f, 0.0f, 0.0f};
             }
         }
-        __syncthreads();  // As, Bs: written by all threads above, read by all below
+        // As, Bs: a stage written by all is read below; one read by all is overwritten below
+        __syncthreads();
 
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {

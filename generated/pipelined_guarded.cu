@@ -43,7 +43,7 @@ static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
 
-// 16 bytes of shared memory, some bytes into an array: the compiler moves no volatile load past another.
+// 16 bytes of shared memory, that many bytes into an array: the compiler moves no volatile load past another.
 __device__ __forceinline__ float4 load_shared_float4(const float* array, int bytes)
 {
     float4 v;
@@ -139,7 +139,11 @@ __device__ __forceinline__ void own_register(float& own, float value)
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
+// alpha: what A B is multiplied by
 // lda: elements from one row of A to the next
+// ldb: likewise of B
+// beta: what C is multiplied by before A B is added; where it is 0, C is not read
+// ldc: likewise of C
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
           float beta, float* C, size_t ldc, const __grid_constant__ TensorMap mapA,
@@ -210,7 +214,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                             load_shared_float4(&Bs[0][0][0], atB + step * (4 * BN) + q * SUB_N * 4);
                     }
 
-                    // the products of the step before, whose fragments are here by now
+                    // the products of the step before, whose fragments are here by now; at first of zeros
                     #pragma unroll
                     for (int p = 0; p < M_ITER; ++p) {
                         #pragma unroll

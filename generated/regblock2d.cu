@@ -23,7 +23,11 @@ static_assert(BM % TM == 0 && BN % TN == 0, "the block's tile is whole pieces of
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
+// alpha: what A B is multiplied by
 // lda: elements from one row of A to the next
+// ldb: likewise of B
+// beta: what C is multiplied by before A B is added; where it is 0, C is not read
+// ldc: likewise of C
 extern "C" __global__ void __launch_bounds__(THREADS)
 regblock2d(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
            float beta, float* C, size_t ldc)

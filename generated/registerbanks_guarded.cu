@@ -47,7 +47,11 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
+// alpha: what A B is multiplied by
 // lda: elements from one row of A to the next
+// ldb: likewise of B
+// beta: what C is multiplied by before A B is added; where it is 0, C is not read
+// ldc: likewise of C
 extern "C" __global__ void __launch_bounds__(THREADS)
 registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
               float beta, float* C, size_t ldc)
@@ -101,8 +105,8 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        alignas(16) float keptA[4][4];  // the next tile of A, on its way
-        alignas(16) float keptB[4][4];  // the next tile of B, on its way
+        alignas(16) float keptA[4][4];  // this thread's part of the next tile of A, on its way
+        alignas(16) float keptB[4][4];  // this thread's part of the next tile of B, on its way
         const int nextStage = (t + 1) % STAGES;
         if (t + 1 < tiles) {
             const int k0 = (t + 1) * BK;
@@ -123,7 +127,8 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
                     : float4{0.0f, 0.0f, 0.0f, 0.0f};
             }
         }
-        __syncthreads();  // As, Bs: written by all threads above, read by all below
+        // As, Bs: a stage written by all is read below; one read by all is overwritten below
+        __syncthreads();
 
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
@@ -138,7 +143,7 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
                     as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
                 }
 
-                // the products of the step before, whose fragments are here by now
+                // the products of the step before, whose fragments are here by now; at first of zeros
                 #pragma unroll
                 for (int p = 0; p < M_ITER; ++p) {
                     #pragma unroll

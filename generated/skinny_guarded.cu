@@ -78,7 +78,11 @@ __device__ __forceinline__ void cp_async_wait1()
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
+// alpha: what A B is multiplied by
 // lda: elements from one row of A to the next
+// ldb: likewise of B
+// beta: what C is multiplied by before A B is added; where it is 0, C is not read
+// ldc: likewise of C
 extern "C" __global__ void __launch_bounds__(THREADS)
 skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
        float* C, size_t ldc)
@@ -101,7 +105,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     const int depth = min(sliceK, K - firstK);                 // and how long it is, where anything is left
     const float* blockA = A + blockIdx.y * BM * lda + firstK;  // this block's rows of A
     const float* blockB = B + firstK * ldb + blockIdx.x * BN;  // its columns of B
-    // its tile of C
+    // its sums of this tile of C, in a matrix for each part of K
     float* blockC = C + (size_t)blockIdx.z * M * ldc + blockIdx.y * BM * ldc + blockIdx.x * BN;
     const int innerRowA = threadIdx.x / BK;        // which row of A's tile this thread copies first
     const int innerColA = threadIdx.x % BK;        // and which column
@@ -122,12 +126,14 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
             const float* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                // past the last row, that row again: its products are not stored
                 cp_async4_or_zero(&As[t][innerColA][innerRowA + offset],
                     &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA],
                     k0 + innerColA < depth);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                // past the last column, that column again: its products are not stored
                 cp_async16_or_zero(&Bs[t][innerRowB + offset][innerColB * 4],
                     &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
                     k0 + innerRowB + offset < depth);
@@ -138,7 +144,8 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
         cp_async_wait1();
-        __syncthreads();  // As, Bs: read by all threads above, overwritten below
+        // As, Bs: a stage written by all is read below; one read by all is overwritten below
+        __syncthreads();
 
         const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
         if (t + STAGES - 1 < tiles) {
@@ -147,12 +154,14 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
             const float* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
+                // past the last row, that row again: its products are not stored
                 cp_async4_or_zero(&As[freeStage][innerColA][innerRowA + offset],
                     &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA],
                     k0 + innerColA < depth);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
+                // past the last column, that column again: its products are not stored
                 cp_async16_or_zero(&Bs[freeStage][innerRowB + offset][innerColB * 4],
                     &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
                     k0 + innerRowB + offset < depth);
@@ -164,7 +173,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
             as_float4(&regM[k % 2][0]) = as_float4(&As[stage][k][row]);
             as_float4(&regN[k % 2][0]) = as_float4(&Bs[stage][k][col]);
 
-            // the products of the step before, whose fragments are here by now
+            // the products of the step before, whose fragments are here by now; at first of zeros
             #pragma unroll
             for (int m = 0; m < TM; ++m) {
                 #pragma unroll

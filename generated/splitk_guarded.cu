@@ -35,7 +35,11 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
+// alpha: what A B is multiplied by
 // lda: elements from one row of A to the next
+// ldb: likewise of B
+// beta: what C is multiplied by before A B is added; where it is 0, C is not read
+// ldc: likewise of C
 extern "C" __global__ void __launch_bounds__(THREADS)
 splitk(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
        float* C, size_t ldc)
@@ -56,7 +60,7 @@ splitk(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     const int depth = min(sliceK, K - firstK);                 // and how long it is, where anything is left
     const float* blockA = A + blockIdx.y * BM * lda + firstK;  // this block's rows of A
     const float* blockB = B + firstK * ldb + blockIdx.x * BN;  // its columns of B
-    // its tile of C
+    // its sums of this tile of C, in a matrix for each part of K
     float* blockC = C + (size_t)blockIdx.z * M * ldc + blockIdx.y * BM * ldc + blockIdx.x * BN;
     const int innerRowA = threadIdx.x / (BK / 4);  // which row of A's tile this thread copies first
     const int innerColA = threadIdx.x % (BK / 4);  // and which 4 columns

@@ -283,6 +283,25 @@ def test_a_workspace_that_is_kept_is_not_allocated_again(recorder: Recorder, mon
     assert recorder.events[6][0] == "allocate"
 
 
+def test_a_workspace_that_cannot_grow_stays_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that can leaves the old memory to graphs that were captured with it."""
+    made: list[int] = []
+
+    def allocate(shape: tuple[int, int], dtype: str, device: int) -> Any:
+        if len(made) == 2:
+            raise LaunchError("no more")
+        made.append(shape[1])
+        return SimpleNamespace(address=len(made) << 20, nbytes=4 * shape[1])
+
+    monkeypatch.setattr(gemms.memory.DeviceArray, "empty", allocate)
+    monkeypatch.setattr(gemms.memory, "current_device", lambda: 0)
+    kept = gemms.memory.Kept()
+    assert [kept.of(size) for size in (4096, 100, 8192, 4096)] == [1 << 20, 1 << 20, 2 << 20, 2 << 20]
+    with pytest.raises(LaunchError):
+        kept.of(1 << 20)
+    assert kept.of(8192) == 2 << 20 and made == [1024, 2048]
+
+
 def test_an_output_of_other_strides_is_refused(gemm: GpuGemm, recorder: Recorder) -> None:
     with pytest.raises(ArgumentError, match="C"):
         gemm(A, B, matrix(3 << 20, (128, 192), (1, 128)))

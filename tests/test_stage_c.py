@@ -301,3 +301,11 @@ def test_explained_it_fills_whole_sectors() -> None:
     one, two = (gemmgen.explain(x, 512, 512, 64).to_dict()["global"]["store"] for x in (spec, without(spec)))
     assert one["bytes_used"] == two["bytes_used"] == 4 * 512 * 512
     assert one["sectors"] == 512 * 512 // 8 and two["sectors"] == 2 * one["sectors"]
+
+
+def test_a_block_without_a_part_of_k_adds_nothing_to_lines_either() -> None:
+    """Infinity times an empty sum would be no number."""
+    text = "kernel x\ntile block 16x16x8\ntile thread 4x4\nuse coalescing, smem, atomics, stageC\nsplit_k 2\n"
+    ones = np.ones((16, 8), np.float32), np.ones((8, 16), np.float32)
+    done = gemmgen.simulate(gemmgen.parse(text), *ones, alpha=float("inf"))
+    assert done.faults == () and np.isposinf(done.C).all()

@@ -90,7 +90,7 @@ def pinned_load(name: str, space: str, width: int) -> str:
     what = f"{4 * width} bytes of {space} memory"
     gap = "\n                 " if len(outputs) + len(where) > 70 else ""
     return f"""\
-// {what}{", some bytes into an array" if shared else ""}: the compiler moves no volatile load past another.
+// {what}{", that many bytes into an array" if shared else ""}: the compiler moves no volatile load past another.
 __device__ __forceinline__ {kind} {name}({parameters})
 {{
     {kind} v;

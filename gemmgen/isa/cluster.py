@@ -41,7 +41,7 @@ def cluster_load(width: int) -> Instruction:
     suffix = "" if width == 1 else f".v{width}"
     outputs = ", ".join(f'"=f"({part})' for part in parts)
     name = f"load_cluster_float{width if width > 1 else ''}"
-    helper = f"""// {4 * width} bytes of shared memory, some bytes into this array in the block of that rank.
+    helper = f"""// {4 * width} bytes of shared memory, that many bytes into the array in the block of that rank.
 __device__ __forceinline__ {kind} {name}(const float* array, int bytes, int rank)
 {{
     unsigned int start;

@@ -135,14 +135,14 @@ PARAMS = (
     Param("M", "int", why="rows of A and C"),
     Param("N", "int", why="columns of B and C"),
     Param("K", "int", why="columns of A, rows of B"),
-    Param("alpha", "float"),
+    Param("alpha", "float", why="what A B is multiplied by"),
     Param("A", "pointer", GLOBAL["A"]),
     Param("lda", "size", why="elements from one row of A to the next"),
     Param("B", "pointer", GLOBAL["B"]),
-    Param("ldb", "size"),
-    Param("beta", "float"),
+    Param("ldb", "size", why="likewise of B"),
+    Param("beta", "float", why="what C is multiplied by before A B is added; where it is 0, C is not read"),
     Param("C", "pointer", GLOBAL["C"]),
-    Param("ldc", "size"),
+    Param("ldc", "size", why="likewise of C"),
 )
 
 

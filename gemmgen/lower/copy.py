@@ -158,8 +158,8 @@ class TileCopy:
         src, guard = self._source(at, come)
         dst, nbytes = self._target(at, stage, Const(0)), 4 * self.c.width
         if guard is None:
-            return [Call(cp_async(nbytes), (dst, src), origin=self._origin)]
-        return [Call(cp_async_or_zero(nbytes), (dst, src, guard), origin=self._origin)]
+            return [Call(cp_async(nbytes), (dst, src), self._edge, origin=self._origin)]
+        return [Call(cp_async_or_zero(nbytes), (dst, src, guard), self._edge, origin=self._origin)]
 
     @property
     def _edge(self) -> str:

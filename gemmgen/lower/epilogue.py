@@ -34,11 +34,7 @@ def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
         where = inside(s, row, col) if guarded else None
         return stored if where is None else [If(where, tuple(stored))]
 
-    pieces = nest([("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1])], piece)
-    if not p.output.atomic:
-        return pieces
-    # Adding zeros would only cost time, and alpha times zero need not be zero.
-    return [If(Const(0).lt(s.depth), tuple(pieces), why="a block without a part of K has nothing to add")]
+    return nest([("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1])], piece)
 
 
 def inside(s: Scope, row: Expr, col: Expr) -> Expr | None:

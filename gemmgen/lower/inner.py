@@ -70,7 +70,8 @@ def _behind(w: Walk, fragments: list[Fragment], k: Expr, j: Expr) -> list[Stmt]:
     renewed = next(w.source(f.operand, f.buffer) for f in fragments if f.operand == "A")
     renew = Renewal(renewed, k, (j % run).eq(0)) if run > 1 else None
     products = w.f.multiply(j + (run - 1), (j + 1) % 2, renew)
-    body += because("the products of the step before, whose fragments are here by now", products)
+    why = "the products of the step before, whose fragments are here by now; at first of zeros"
+    body += because(why, products)
     if not w.s.p.product.pinned:
         return body
     why = "a loop in form only: in a block of its own the compiler keeps loads ahead of their use"

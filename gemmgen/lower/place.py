@@ -87,6 +87,8 @@ def _pointers(s: Scope, at: Place) -> list[Stmt]:
     """Where the block's parts of the matrices begin, known to ``at`` from now on."""
     at.block.update((x, _block_pointer(s, x)) for x in ("A", "B", "C"))
     last = "the tile itself" if s.p.persistent else "its tile of C"
+    if s.p.second_kernel:
+        last = "its sums of this tile of C, in a matrix for each part of K"
     what = {"A": f"this {_whose(s)}'s rows of A", "B": "its columns of B", "C": last}
     return [LetPointer(at.block[x], what[x]) for x in ("A", "B", "C")]
 

@@ -47,7 +47,7 @@ class Tiles:
         self.tiles = let(out, "tiles", depth // bk if whole else (depth + (bk - 1)) // bk, "steps of BK along K")
         if self.s.p.pipeline.ragged_first:
             self.first = Var("firstTile", 1, self.s.p.extent("k"), uniform=True)
-            why = "how much of K the first of them takes: what whole ones leave"
+            why = "how much of K the first of them takes: what whole ones leave, or a whole one"
             out.append(Let(self.first, depth - (self.tiles - 1) * bk, why))
         return out
 
@@ -96,7 +96,8 @@ class Tiles:
             return self.s.depth
         if self._in_turns(ahead):
             return None
-        return let(out, "endK", self.first + (self.t + self.far(ahead)) * self.s.extent("k"))
+        end = self.first + (self.t + self.far(ahead)) * self.s.extent("k")
+        return let(out, "endK", end, "where this tile ends: past it, zeros")
 
     def comes_from(self, operand: str, ahead: int) -> Origin:
         """Where the tile ``ahead`` of an operand comes from."""

@@ -128,7 +128,7 @@ class Walk(Tiles):
                 return self.bring(t)
             case Commit():
                 return [Call(CP_ASYNC_COMMIT, (), origin="use cpasync")]
-            case Landed(pending):
+            case Landed(_, pending):
                 return [Call(cp_async_wait(pending), (), origin="use cpasync")]
             case Arrived():
                 assert self.engine is not None
@@ -159,9 +159,13 @@ class Walk(Tiles):
                 assert_never(t)
 
     def _finish(self, guarded: bool) -> list[Stmt]:
-        if self.staged is not None:
-            return self.staged.finish(guarded)
-        return epilogue(self.s, self.at, self.f, guarded) if self.sums is None else self.sums.finish(guarded)
+        if self.sums is not None:
+            return self.sums.finish(guarded)
+        own = epilogue(self.s, self.at, self.f, guarded) if self.staged is None else self.staged.finish(guarded)
+        if not self.s.p.output.atomic:
+            return own
+        # Adding zeros would only cost time, and alpha times zero need not be zero.
+        return [If(Const(0).lt(self.s.depth), tuple(own), why="a block without a part of K has nothing to add")]
 
     # --- Loops -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +197,8 @@ class Walk(Tiles):
         """Registers that hold the next tile through the products of this one."""
         if not any(isinstance(x, Bring) and x.part == "fetch" for x in body):
             return []
-        return [Alloc(c.kept, None, f"the next tile of {x}, on its way") for x, c in self.copies.items()]
+        why = "this thread's part of the next tile of"
+        return [Alloc(c.kept, None, f"{why} {x}, on its way") for x, c in self.copies.items()]
 
     def _ahead(self, count: int, body: tuple[TileStmt, ...]) -> list[Stmt]:
         """The first tiles, each into the stage of its number."""

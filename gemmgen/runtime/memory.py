@@ -196,13 +196,11 @@ class Kept:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._held: DeviceArray | None = None
+        self._held: list[DeviceArray] = []  # the last is the largest; graphs may have been captured with the others
 
     def of(self, size: int) -> int:
-        """The address of at least ``size`` bytes, in the current context; waits for the GPU where it must grow."""
-        if self._held is None or self._held.nbytes < size:
-            ordinal = int(call("cuCtxGetDevice"))
-            if self._held is not None:
-                self._held.free()
-            self._held = DeviceArray.empty((1, -(-size // 4)), "float32", ordinal)
-        return self._held.address
+        """The address of at least ``size`` bytes, in the current context. Raises LaunchError where there is not enough,
+        and then keeps what there was."""
+        if not self._held or self._held[-1].nbytes < size:
+            self._held.append(DeviceArray.empty((1, -(-size // 4)), "float32", current_device()))
+        return self._held[-1].address

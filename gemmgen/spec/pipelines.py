@@ -51,7 +51,8 @@ def adds_vectors(spec: Spec) -> bool:
     can. A kernel is one text for all that it may be compiled for, so that only the spec can say that it has to do
     without."""
     there = None if spec.arch is None else capability(spec.arch)
-    run = spec.thread[1] if spec.C.order == "row" else spec.thread[0]
+    own = spec.block[:2] if spec.has("stageC") else spec.thread  # of a line of C, what one access may be a part of
+    run = own[1] if spec.C.order == "row" else own[0]
     wide = spec.has("float4") and run % 2 == 0
     return spec.has("atomics") and wide and (there is None or there >= VECTOR_ARCH)
 

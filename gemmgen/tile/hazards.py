@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import assert_never
 
+from gemmgen.tile.program import STAGED
 from gemmgen.tile.statements import (
     Ahead,
+    AllowNext,
     Arrived,
+    AwaitPrevious,
     Barrier,
     Bring,
+    Clear,
+    Commit,
+    EachTile,
     Finish,
     Fragment,
     Gather,
     Inner,
     Landed,
     Leave,
+    Multiply,
     Publish,
     Release,
+    Steps,
     TileStmt,
 )
 
 SUMS = "sums"
 """What the blocks of a cluster leave to one another, as a buffer."""
-STAGED = "Cs"
-"""C's tile on its way through shared memory."""
 Tile = tuple[str, int]
 """A buffer, and which of its stages: the number of a tile relative to the turn, modulo the depth."""
 
@@ -80,11 +87,9 @@ def with_barriers(
     named = frozenset(name for s in (*prologue, *body) for name, _ in reads(s))
     steady = _Pending(named)
     placed = _place(body, steady, depth)
-    for _ in range(depth + 1):
+    for _ in range(depth + 1):  # after so many turns nothing is pending that was not pending a turn before
         steady.next_turn(depth)
-        before, placed = placed, _place(body, steady, depth)
-        if placed == before:
-            break
+        placed = _place(body, steady, depth)
     if isinstance(placed[0], Barrier):
         # The same at the end of a turn, where it reads as what it is: all are done with the tile.
         placed = (*placed[1:], Barrier(placed[0].hazard.replace("overwritten below", "overwritten by the next step")))
@@ -133,13 +138,13 @@ def _first_hazard(placed: tuple[TileStmt, ...], pending: _Pending, depth: int) -
 def _place(body: tuple[TileStmt, ...], pending: _Pending, depth: int) -> tuple[TileStmt, ...]:
     """The statements with a barrier before each that has a hazard with what is pending."""
     out: list[TileStmt] = []
-    for s in body:
-        out += _one(s, pending, depth)
+    for i, s in enumerate(body):
+        out += _one(s, pending, depth, body[i + 1 :])
     return tuple(out)
 
 
-def _one(s: TileStmt, pending: _Pending, depth: int) -> list[TileStmt]:
-    hazard = _hazard(s, pending, depth)
+def _one(s: TileStmt, pending: _Pending, depth: int, later: tuple[TileStmt, ...] = ()) -> list[TileStmt]:
+    hazard = _hazard(s, pending, depth, later)
     if hazard:
         pending.met()
     pending.written |= {(name, ahead % depth) for name, ahead in lands(s)}
@@ -149,18 +154,33 @@ def _one(s: TileStmt, pending: _Pending, depth: int) -> list[TileStmt]:
     return [Barrier(hazard), s] if hazard else [s]
 
 
-def _hazard(s: TileStmt, pending: _Pending, depth: int) -> str:
-    late = {(name, ahead % depth) for name, ahead in reads(s)} & pending.written
+def _hazard(s: TileStmt, pending: _Pending, depth: int, later: tuple[TileStmt, ...] = ()) -> str:
+    """What would go wrong without a barrier before a statement, in words; empty where nothing would. What the barrier
+    orders for the ``later`` statements is told with it."""
+    late, soon = _late(s, pending, depth), _soon(s, pending, depth)
+    if not late and not soon:
+        return ""
+    for x in later:
+        late, soon = late | _late(x, pending, depth), soon | _soon(x, pending, depth)
+    # What came with it is read later, and is seen by then thanks to the same barrier.
+    stages = {ahead for _, ahead in late}
+    late |= {(name, ahead) for name, ahead in pending.written if name in pending.named and ahead in stages}
+    if late and soon:
+        return f"{_names(late | soon)}: a stage written by all is read below; one read by all is overwritten below"
     if late:
-        # What came with it is read later, and is seen by then thanks to the same barrier.
-        stages = {ahead for _, ahead in late}
-        late |= {(name, ahead) for name, ahead in pending.written if name in pending.named and ahead in stages}
         return f"{_names(late)}: written by all threads above, read by all below"
+    return f"{_names(soon)}: read by all threads above, overwritten below"
+
+
+def _late(s: TileStmt, pending: _Pending, depth: int) -> set[Tile]:
+    """Tiles that a statement reads and that other threads have written."""
+    return {(name, ahead % depth) for name, ahead in reads(s)} & pending.written
+
+
+def _soon(s: TileStmt, pending: _Pending, depth: int) -> set[Tile]:
+    """Tiles that a statement overwrites and that other threads have read."""
     reading = pending.read - pending.released if isinstance(s, Bring | Ahead) else pending.read
-    soon = {(name, ahead % depth) for name, ahead in overwrites(s)} & reading
-    if soon:
-        return f"{_names(soon)}: read by all threads above, overwritten below"
-    return ""
+    return {(name, ahead % depth) for name, ahead in overwrites(s)} & reading
 
 
 def _names(tiles: Iterable[Tile]) -> str:
@@ -178,44 +198,63 @@ def reads(s: TileStmt) -> frozenset[Tile]:
             return frozenset({(SUMS, 0)})
         case Finish(staged=True):
             return frozenset({(STAGED, 0)})
-        case _:
+        case Fragment() | Finish() | Bring() | Ahead() | Publish() | Leave() | Landed() | Arrived() | Release():
             return frozenset()
+        case AllowNext() | AwaitPrevious() | Clear() | Commit() | Multiply() | Barrier() | Steps() | EachTile():
+            return frozenset()
+        case _:
+            assert_never(s)
 
 
 def overwrites(s: TileStmt) -> frozenset[Tile]:
     """Tiles that a statement overwrites, or has an engine overwrite from now on."""
     match s:
-        case Bring(_, ahead, part) if part != "fetch":
-            return _targets(s) | {(STAGED, ahead)}  # which lies in the same place
+        case Bring(_, ahead, part):
+            # C's tile lies in the same place.
+            return frozenset() if part == "fetch" else _targets(s) | {(STAGED, ahead)}
         case Inner(brings=brings):
             return frozenset().union(*(overwrites(x) for x in brings))
         case Ahead(count, body):
-            tiles = frozenset[Tile]().union(*(overwrites(x) for x in body))
-            return frozenset((name, ahead + turn) for name, ahead in tiles for turn in range(count))
+            return _turns(frozenset[Tile]().union(*(overwrites(x) for x in body)), count)
         case Publish(tiles, stages) | Leave(tiles, stages):
             return frozenset((name, stage) for name in tiles for stage in range(stages))
         case Finish(gathered=True):
             return frozenset({(SUMS, 0)})  # as the block ends
-        case _:
+        case Fragment() | Finish() | Gather() | Landed() | Arrived() | Release():
             return frozenset()
+        case AllowNext() | AwaitPrevious() | Clear() | Commit() | Multiply() | Barrier() | Steps() | EachTile():
+            return frozenset()
+        case _:
+            assert_never(s)
+
+
+def lands(s: TileStmt) -> frozenset[Tile]:
+    """Tiles whose new values are there after a statement, for the thread that copied them alone. What an mbarrier says
+    has arrived is there for all who wait for it."""
+    match s:
+        case Bring(copies, _, part):
+            there = part != "fetch" and all(c.how == "plain" for c in copies)
+            return _targets(s) if there else frozenset()
+        case Ahead(count, body):
+            return _turns(frozenset[Tile]().union(*(lands(x) for x in body)), count)
+        case Landed(buffers):
+            return frozenset((name, 0) for name in buffers)
+        case Publish():
+            return frozenset({(SUMS, 0)})
+        case Leave():
+            return frozenset({(STAGED, 0)})
+        case Inner() | Fragment() | Finish() | Gather() | Arrived() | Release():
+            return frozenset()
+        case AllowNext() | AwaitPrevious() | Clear() | Commit() | Multiply() | Barrier() | Steps() | EachTile():
+            return frozenset()
+        case _:
+            assert_never(s)
 
 
 def _targets(s: Bring) -> frozenset[Tile]:
     return frozenset((c.buffer, s.ahead) for c in s.copies)
 
 
-def lands(s: TileStmt) -> frozenset[Tile]:
-    """Tiles whose new values are there after a statement, for the thread that copied them alone."""
-    match s:
-        case Bring(copies, _, part) if part != "fetch" and all(c.how == "plain" for c in copies):
-            return _targets(s)
-        case Landed():
-            return frozenset((name, 0) for name in ("As", "Bs"))
-        case Publish():
-            return frozenset({(SUMS, 0)})
-        case Leave():
-            return frozenset({(STAGED, 0)})
-        case Arrived():
-            return frozenset()  # an mbarrier shows it to all who wait
-        case _:
-            return frozenset()
+def _turns(tiles: frozenset[Tile], count: int) -> frozenset[Tile]:
+    """Tiles of each of the first ``count`` turns."""
+    return frozenset((name, ahead + turn) for name, ahead in tiles for turn in range(count))

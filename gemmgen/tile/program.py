@@ -20,6 +20,8 @@ OperandName = Literal["A", "B", "C"]
 # "Technical Specifications per Compute Capability").
 SHARED_LIMIT = 227 * 1024
 
+STAGED = "Cs"
+"""The name of C's tile on its way through shared memory."""
 # The two dimensions of each matrix, rows first.
 DIMS: dict[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 

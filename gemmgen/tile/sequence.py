@@ -103,10 +103,10 @@ def _arrivals(p: TileProgram) -> Four:
 def _groups(p: TileProgram) -> Four:
     """cp.async: copies in groups, of which the oldest is waited for."""
     depth, copies = p.pipeline.depth, p.copies
-    bring = Bring(copies, depth - 1)
+    bring, buffers = Bring(copies, depth - 1), tuple(c.buffer for c in copies)
     filled = (Ahead(depth - 1, (Bring(copies, 0), Commit())),) if depth > 1 else ()
     if p.pipeline.spread:
-        return (Landed(depth - 2),), (bring,), (Commit(),), filled
+        return (Landed(buffers, depth - 2),), (bring,), (Commit(),), filled
     if depth == 1:
-        return (bring, Commit(), Landed(0)), (), (), ()
-    return (Landed(depth - 2), bring, Commit()), (), (), filled
+        return (bring, Commit(), Landed(buffers, 0)), (), (), ()
+    return (Landed(buffers, depth - 2), bring, Commit()), (), (), filled

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gemmgen.isa.memory import BANKS, WARP, ideal_wavefronts, shared_wavefronts
-from gemmgen.tile.program import SHARED_LIMIT, Buffer, Layout, TileProgram
+from gemmgen.tile.program import SHARED_LIMIT, STAGED, Buffer, Layout, TileProgram
 
 Lanes = tuple[tuple[int, int], ...]
 """Where the lanes of one instruction of a warp are in a tile: (line, first element in it), from its first line on."""
@@ -42,7 +42,7 @@ def tile_of_c(p: TileProgram, left: int, full: int, width: int) -> Buffer:
     stores, loads = stores_of_sums(p, left), loads_of_lines(p, width)
     pad = _best_pad(extents, stores, loads_of_lines(p, full), max(left, full))
     why = _why(extents[1], pad, stores, loads, best=width == full)
-    return Buffer("Cs", "C", Layout(dims, extents, pad), why=why)
+    return Buffer(STAGED, "C", Layout(dims, extents, pad), why=why)
 
 
 def _best_pad(extents: tuple[int, int], stores: Accesses, loads: Accesses, unit: int) -> int:

@@ -44,8 +44,10 @@ class Commit:
 
 @dataclass(frozen=True)
 class Landed:
-    """Wait until a thread's own copies of the turn's tile have landed: all groups but the last ``pending``."""
+    """Wait until a thread's own copies of the turn's tile, to ``buffers``, have landed: all groups but the last
+    ``pending``."""
 
+    buffers: tuple[str, ...]
     pending: int
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from gemmgen.tile.program import Buffer, Copy, TileProgram
+from gemmgen.tile.program import STAGED, Buffer, Copy, TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
     Ahead,
@@ -94,7 +94,7 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield from (_copy(p, c, ahead, part) for c in copies)
         case Commit():
             yield "commit these copies as a group"
-        case Landed(pending):
+        case Landed(_, pending):
             yield f"wait for tile {_tile(0)}: all groups but {pending}"
         case Arrived():
             yield f"wait for tile {_tile(0)}"
@@ -117,7 +117,7 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
         case Leave(tiles):
             yield f"Cs = acc   {4 * p.output.left} bytes a store, in the place of {', '.join(tiles)}"
         case Finish(gathered, staged):
-            yield from _finish(p, gathered, "Cs" if staged else "acc")
+            yield from _finish(p, gathered, STAGED if staged else "acc")
         case _:
             assert_never(s)
 

@@ -1,0 +1,25 @@
+"""Where barriers must stand, for orders of statements that no spec has yet."""
+
+from __future__ import annotations
+
+from gemmgen.tile.hazards import lands, with_barriers
+from gemmgen.tile.program import Copy
+from gemmgen.tile.statements import Ahead, Barrier, Bring, Finish, Fragment, Inner, Multiply
+
+
+def test_barriers_are_those_of_a_turn_in_the_middle_of_the_loop() -> None:
+    """A tile that is put two ahead in four stages is read two turns later: what is pending takes turns to show."""
+    copies = (Copy("A", "As", 1, "m"), Copy("B", "Bs", 1, "n"))
+    fetch, put = Bring(copies, 2, "fetch"), Bring(copies, 2, "put")
+    inner = Inner((Fragment("A", "As"), Fragment("B", "Bs"), Multiply()))
+    _, turn, _ = with_barriers((Ahead(2, (Bring(copies, 0),)),), (fetch, inner, put), (Finish(),), 4)
+    assert any(isinstance(s, Barrier) for s in turn)
+
+
+def test_tiles_that_threads_put_ahead_of_the_loop_are_waited_for() -> None:
+    copies = (Copy("A", "As", 1, "m"),)
+    assert lands(Ahead(3, (Bring(copies, 0),))) == {("As", 0), ("As", 1), ("As", 2)}
+    before, _, _ = with_barriers(
+        (Ahead(3, (Bring(copies, 0),)),), (Inner((Fragment("A", "As"), Multiply())),), (Finish(),), 3
+    )
+    assert isinstance(before[-1], Barrier)
