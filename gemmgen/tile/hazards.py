@@ -86,10 +86,7 @@ def with_barriers(
     """
     named = frozenset(name for s in (*prologue, *body) for name, _ in reads(s))
     steady = _Pending(named)
-    placed = _place(body, steady, depth)
-    for _ in range(depth + 1):  # after so many turns nothing is pending that was not pending a turn before
-        steady.next_turn(depth)
-        placed = _place(body, steady, depth)
+    placed = _settled(body, steady, depth)
     if isinstance(placed[0], Barrier):
         # The same at the end of a turn, where it reads as what it is: all are done with the tile.
         placed = (*placed[1:], Barrier(placed[0].hazard.replace("overwritten below", "overwritten by the next step")))
@@ -108,6 +105,18 @@ def with_barriers(
             return tuple(rest), placed, (*last, Barrier(hazard))
         case _:
             return lead, placed, last
+
+
+def _settled(body: tuple[TileStmt, ...], pending: _Pending, depth: int) -> tuple[TileStmt, ...]:
+    """A turn's statements with its barriers once the pipeline is full: what is pending goes round the stages, so that
+    turns are then alike. Raises AssertionError for a pipeline in which they are not, and which no one loop can be."""
+    turns = [_place(body, pending, depth)]
+    for _ in range(2 * depth):
+        pending.next_turn(depth)
+        turns.append(_place(body, pending, depth))
+    if any(turn != turns[-1] for turn in turns[depth:]):
+        raise AssertionError("the barriers that a loop over tiles needs differ from turn to turn")
+    return turns[-1]
 
 
 def _tail(tail: tuple[TileStmt, ...], pending: _Pending, depth: int) -> Iterator[TileStmt]:
