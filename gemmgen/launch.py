@@ -63,7 +63,8 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: ``grid`` is (blocks along N, blocks along M, slices of K).
+    """One launch: ``grid`` is (blocks along N, blocks along M, slices of K) of the main kernel, or of a persistent one
+    (blocks, 1, slices of K); of a kernel beside it (lines of C, blocks along a line, 1).
 
     ``kernel`` is "main", "first" for the kernel that prepares C before it, or "then" for the one that finishes its work
     after it. ``output`` says where the argument C points: to C, or to the workspace "W", in which partial sums stand

@@ -86,7 +86,7 @@ class Counts:
     fma: int
 
     def total(self, space: str, op: str) -> Cost:
-        """All accesses of one kind together: space "global" or "shared", op "load" or "store"."""
+        """All accesses of one kind together: space "global", "shared" or "tma", op "load" or "store"."""
         return sum((a.cost for a in self.accesses if (a.space, a.op) == (space, op)), Cost())
 
     def __mul__(self, times: int) -> Counts:

@@ -160,10 +160,10 @@ class workspace:
         self._address = found.value or 0
         return self._address
 
-    def __exit__(self, *_: object) -> None:
-        free = _stream_ordered()[1]
+    def __exit__(self, kind: object, *_: object) -> None:
+        _, free = _stream_ordered()
         status = free(self._address, self._stream)
-        if status != 0:
+        if status != 0 and kind is None:  # else what went wrong first is told
             raise failure("cuMemFreeAsync", status)
 
 

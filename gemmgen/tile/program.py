@@ -176,7 +176,8 @@ class TileProgram:
     group_m: int = 1
     """Rows of tiles of C that consecutive blocks go down before the next column of tiles."""
     persistent: int = 0
-    """Blocks that are launched, of which each computes tile after tile of C; 0: a block for each tile."""
+    """Blocks that are launched (for each part of K, where several share a sum), of which each computes tile after tile
+    of C; 0: a block for each tile."""
 
     @property
     def second_kernel(self) -> bool:

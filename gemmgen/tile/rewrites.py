@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.spec.model import SETTINGS
-from gemmgen.spec.pipelines import adds_vectors
+from gemmgen.spec.pipelines import SWIZZLED, adds_vectors
 from gemmgen.tile.program import Buffer, Copy, Dim, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
 
-TMA_ROWS = (8, 16, 32)
-"""Row lengths, in elements of 4 bytes, that TMA can swizzle: 32, 64 and 128 bytes."""
 
 
 def start(spec: Spec, variant: Variant) -> TileProgram:
@@ -64,7 +62,7 @@ def pad(operand: Literal["A", "B"]) -> Rewrite:
 def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Pieces of A's rows are permuted, where a row is as long as the pattern needs."""
     swizzled = tuple(
-        replace(b, layout=replace(b.layout, swizzle=b.layout.extents[1] in TMA_ROWS)) if b.operand == "A" else b
+        replace(b, layout=replace(b.layout, swizzle=b.layout.extents[1] in SWIZZLED)) if b.operand == "A" else b
         for b in p.buffers
     )
     return replace(p, buffers=swizzled)
@@ -219,7 +217,7 @@ def cta_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
 
 
 def persistent(p: TileProgram, spec: Spec) -> TileProgram:
-    """As many blocks as run at one time compute all tiles of C between them."""
+    """As many blocks as the spec says compute all tiles of C between them."""
     return replace(p, persistent=spec.persistent)
 
 

@@ -37,7 +37,8 @@ def print_tile(p: TileProgram) -> str:
     """``sequence(p)`` and the decisions it reads, for ``--emit tile`` and for differences between two specs."""
     lines = ["block tile of C at (bm, bn)", f"  threads = {p.threads}: {_levels(p)}"]
     if p.persistent:
-        lines.append(f"  at most {p.persistent} blocks, of which each computes tile after tile of C")
+        parts = " for each part of K" if p.split_k > 1 else ""
+        lines.append(f"  at most {p.persistent} blocks{parts}, of which each computes tile after tile of C")
     if p.split_k > 1:
         among = ", in a cluster" if p.cluster_sums else ""
         lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
