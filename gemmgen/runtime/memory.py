@@ -161,7 +161,7 @@ class workspace:
         return self._address
 
     def __exit__(self, kind: object, *_: object) -> None:
-        _, free = _stream_ordered()
+        free = _stream_ordered()[1]
         status = free(self._address, self._stream)
         if status != 0 and kind is None:  # else what went wrong first is told
             raise failure("cuMemFreeAsync", status)
