@@ -56,7 +56,11 @@ def main(names: list[str]) -> int:
         kernel = gemmgen.compile(spec, device="cuda")
         for m, n, k in SIZES:
             host = [rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (k, n), (m, n))]
-            a, b, c = (DeviceArray.empty(x.shape, "float32", here.ordinal) for x in host)
+            orders = (spec.A.order, spec.B.order, spec.C.order)
+            a, b, c = (
+                DeviceArray.empty(x.shape, "float32", here.ordinal, order=order)
+                for x, order in zip(host, orders, strict=True)
+            )
             for array, values in zip((a, b, c), host, strict=True):
                 array.set(values)
             kernel(a, b, c, 0.5, 2.0)
