@@ -303,6 +303,8 @@ def _blocks(spec: Spec, height: int, width: int) -> tuple[int, int]:
     bm, bn, _ = spec.block
     columns, rows = -(-width // bn), -(-height // bm)
     return (min(spec.persistent, columns * rows), 1) if spec.persistent else (columns, rows)
+
+
 def _beside(spec: Spec) -> Literal["first", "then"] | None:
     """Which kernel works on C beside the main one, where several blocks share a sum."""
     if spec.split_k == 1 or spec.has("clusterReduce"):

@@ -76,10 +76,11 @@ def placed(
     if address % ITEM == 0 and (extent == 1 or strides[along] == 1) and leading >= extent:
         return Place(leading, _alignment(address, leading * ITEM, extent * ITEM))
     if name == "C":
+        lines, whole = ("rows", "a contiguous array") if order == "row" else ("columns", "one stored by columns")
         raise ArgumentError(
             f"C has strides {strides} (in elements) and address {address} modulo {WIDEST}; an output must have "
-            f"stride 1 along its {'rows' if order == 'row' else 'columns'}, at least {extent} from one to the next, "
-            f"and be aligned to {ITEM} bytes; pass C=None or a contiguous array"
+            f"stride 1 along its {lines}, at least {extent} from one to the next, "
+            f"and be aligned to {ITEM} bytes; pass C=None or {whole}"
         )
     if not padding:
         return Place(extent, _alignment(extent * ITEM), Copy(name, extent, extent * rows * ITEM))

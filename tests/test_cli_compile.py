@@ -261,6 +261,18 @@ def test_run_computes_and_verifies_at_a_ragged_size(here: Path, capsys: pytest.C
     assert (here / "generated" / "warptile_guarded.cu").is_file()
 
 
+@pytest.mark.parametrize("order", ["row", "col"])
+def test_run_gives_c_in_the_order_of_the_spec(order: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "mine.gemm").write_text(f"kernel mine\ntile block 8x8\noperands C f32 {order}\n")
+    line = ["run", "mine.gemm", "--device", "sim", "--size", "9x5x3", "--beta", "2"]
+    assert run(line) == 0
+    c = np.random.default_rng(1).standard_normal((9, 5), dtype=np.float32)
+    for lies in ("C", "F"):
+        np.save(here / "c.npy", np.asarray(c, order=lies))
+        assert run([*line, "--c", "c.npy"]) == 0
+    assert capsys.readouterr().out.count("right:") == 3
+
+
 @pytest.mark.parametrize("size", ["0x4x4", "4x0x4", "4x4x0", "1"])
 def test_g07_run_of_empty_sizes(size: str) -> None:
     assert run(["run", "smem", "--device", "sim", "--size", size, "--beta", "2"]) == 0

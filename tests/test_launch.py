@@ -134,6 +134,13 @@ def test_addresses_off_an_element_are_copied_or_refused() -> None:
         planned(SCALAR, 32, 32, 8, c_at=1)
 
 
+@pytest.mark.parametrize(("order", "whole"), [("row", "a contiguous array"), ("col", "one stored by columns")])
+def test_what_to_pass_in_place_of_a_refused_output(order: str, whole: str) -> None:
+    wrong = (1, 64) if order == "row" else (64, 1)
+    with pytest.raises(ArgumentError, match=f"; pass C=None or {whole}$"):
+        planned(VECTOR.replace(C=Operand(order=order)), 64, 64, 8, c=wrong)
+
+
 def test_column_order_swaps_the_roles_of_the_strides() -> None:
     spec = Spec(
         name="columns", block=(32, 32, 8), thread=(4, 4), use=SCALAR.use, A=Operand(order="col"), C=Operand(order="col")

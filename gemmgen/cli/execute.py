@@ -115,7 +115,9 @@ def execute(kernel: Any, operands: Operands, alpha: float, beta: float) -> Done:
     import gemmgen
 
     where = place(kernel.device)
-    before = None if operands.c is None else operands.c.copy()
+    # As the kernel writes it: a file, or random numbers, may have the other order.
+    order = "C" if kernel.spec.C.order == "row" else "F"
+    before = None if operands.c is None else operands.c.copy(order=order)
     with output.progress(f"running {kernel.spec.name} {operands.size} on {where}") as shown:
         start = time.perf_counter()
         c = kernel(operands.a, operands.b, before, alpha, beta)

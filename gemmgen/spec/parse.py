@@ -14,6 +14,7 @@ from gemmgen.spec.check import Subject, notes, problems
 from gemmgen.spec.lines import Line, Word, normalised, read_lines
 from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean, nearest
+from gemmgen.spec.steps import most_hint
 from gemmgen.spec.tuning import read_choice
 
 MAX_TEXT = 64 * 1024  # characters or bytes of a spec; a larger file is not one
@@ -218,18 +219,19 @@ def _word(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
 
 def _number(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     word = _single(draft, row, items)
-    if word and (value := _integer(draft, word.text, word.span, row.name)) is not None:
+    if word and (value := _integer(draft, word.text, word.span, row.name, row.most)) is not None:
         draft.spans[row.name] = word.span
         draft.values[row.fields[0]] = value
 
 
-def _integer(draft: _Draft, text: str, span: Span, what: str) -> int | None:
+def _integer(draft: _Draft, text: str, span: Span, what: str, most: int | None = None) -> int | None:
     if not _INTEGER.fullmatch(text):
         hint = "write it with the digits 0 to 9" if any(c.isdigit() and not c.isascii() for c in text) else ""
         draft.wrong(span, f"{what} takes a whole number, not {quoted(text)}", hint)
         return None
     if len(text) > MAX_DIGITS:
-        draft.wrong(span, f"{what} is a number of {len(text.lstrip('+-'))} digits, which is far too large")
+        hint = "" if most is None else most_hint(what, most)
+        draft.wrong(span, f"{what} is a number of {len(text.lstrip('+-'))} digits, which is far too large", hint)
         return None
     return int(text)
 

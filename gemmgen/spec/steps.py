@@ -46,7 +46,13 @@ def _ranges(s: Subject) -> Iterator[Problem]:
             message = f"{row.name} must be at least 1, and is {value}"
             yield Problem(message, "1 is as if it were not there", s.span(row.name))
         elif row.most is not None and value > row.most:
-            yield Problem(f"{row.name} {value} is over the limit of {row.most}", "", s.span(row.name))
+            message = f"{row.name} {value} is over the limit of {row.most}"
+            yield Problem(message, most_hint(row.name, row.most), s.span(row.name))
+
+
+def most_hint(name: str, most: int) -> str:
+    """What to write in place of a number that is too large."""
+    return f"'{name} {most}' is the most"
 
 
 def _steps(s: Subject) -> Iterator[Problem]:
