@@ -125,13 +125,14 @@ def _advised(e: Explanation, found: Advice) -> str:
     change, after = found.change, found.after
     span = e.ir.spec.spans.get(change.setting)
     where = f" (line {span.line})" if span else ""
-    words = change.words[0].upper() + change.words[1:]
+    words = f"{change.head}{where}{change.rest}"
     saved = 1 - after.total_s / found.before.total_s
     if found.together:
-        words = f"No single setting that was tried lowers it at this size, but several do together: {change.words}"
+        words = f"No single setting that was tried lowers it at this size, but several do together: {words}"
+    words = words[0].upper() + words[1:]
     then = f"and what binds is then {RESOURCES[after.by]}"
     how = "as compiled" if found.compiled else "as written"
-    return f"{words}{where} would lower the expected time by {saved:.0%} {how}, {then}."
+    return f"{words} would lower the expected time by {saved:.0%} {how}, {then}."
 
 
 def time_text(seconds: float) -> str:
