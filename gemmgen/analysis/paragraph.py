@@ -56,6 +56,8 @@ def _waited(e: Explanation, of: Bottleneck) -> str:
 
 
 def _why(e: Explanation, of: Bottleneck) -> str:
+    if of.cause == "idle":
+        return _why_idle(e)
     match of.resource:
         case "l1":
             return _why_l1(e.counts)
@@ -79,6 +81,12 @@ def _why_waiting(e: Explanation) -> str:
         f"{fits.blocks_per_sm} blocks of {e.ir.threads} threads fit on an SM, {fits.fraction:.0%} of its "
         f"warps, limited by {fits.limiter}."
     )
+
+
+def _why_idle(e: Explanation) -> str:
+    asks, held = e.ir.spec.persistent, e.run.computed // e.blocks
+    by = f", as persistent {asks} asks for" if asks and held > 1 else ""
+    return f"{e.blocks} block{'s are' if e.blocks > 1 else ' is'} launched on {e.gpu.sms} SMs{by}."
 
 
 def _why_issue(e: Explanation, of: Bottleneck) -> str:
