@@ -54,7 +54,7 @@ def test_a_winner_is_found_shown_and_exported(
 def test_records_are_shown_exported_and_plotted(
     backend: FakeBackend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["tune", "--show"]) == 2
+    assert run(["tune", "--show"]) == 1
     assert "no records at" in capsys.readouterr().err
     assert run(["tune", "tried.gemm", *CHOICES, "--size", "1024,1024x1024x512", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)[0]
@@ -93,6 +93,22 @@ def test_the_model_alone_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", "--model", "--size", "1000", "--gpu", "a100"]) == 0
     said = capsys.readouterr().out
     assert "by the model alone: nothing was measured" in said and "A100" in said and "tma needs sm_90" in said
+
+
+def test_a_plot_as_text_says_what_it_shows_and_what_has_no_value_left(
+    backend: FakeBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tune", "tried.gemm", "--set", "stages=1,2", "--set", "block=128x128x16,100x128x16", "--size", "1024"]
+    assert run([*arguments, "--plot", "-", "--model"]) == 0
+    out = capsys.readouterr().out.split("\n")
+    assert out[0].startswith("1024x1024x1024 on ") and out[0].endswith(
+        ", modelled: GFLOP/s of the fastest kernel with each value"
+    )
+    left = "block: only 128x128x16 has times; every kernel with 100x128x16 was left out or failed"
+    assert out.count(left) == 1 and out[out.index(left) + 1] == ""
+    assert run([*arguments, "--plot", "-"]) == 0
+    out = capsys.readouterr().out.split("\n")
+    assert "modelled" not in out[0] and left in out
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -214,8 +215,33 @@ def rates(result: TuneResult) -> list[tuple[Spec, float]]:
     return [(spec, 2.0 * m * n * k / seconds / 1e9) for spec, seconds in timed if seconds]
 
 
-def plot_text(found: Sequence[Points]) -> str:
-    """Bars of text: the best GFLOP/s with each value of each parameter."""
+def only_left(result: TuneResult) -> list[str]:
+    """A line for each setting of which one value is left in the plot, as kernels with the others have no time."""
+    kept: dict[str, set[str]] = {}
+    gone: dict[str, set[str]] = {}
+    timed = {t.label for t in result.trials if t.seconds or not result.measured}
+    for label in (*(t.label for t in result.trials), *(p.label for p in result.pruned)):
+        into = kept if label in timed else gone
+        for name, _, value in (choice.partition(" ") for choice in label.split(", ")):
+            into.setdefault(name, set()).add(value)
+    return [
+        f"{name}: only {next(iter(values))} has times; every kernel with {_in_order(others)} was left out or failed"
+        for name, values in kept.items()
+        if len(values) == 1 and (others := gone.get(name, set()) - values)
+    ]
+
+
+def _in_order(values: Iterable[str]) -> str:
+    return " or ".join(sorted(values, key=lambda v: ([int(n) for n in re.findall("[0-9]+", v)], v)))
+
+
+def plot_text(found: Sequence[Points], title: str = "", notes: Sequence[str] = ()) -> str:
+    """Bars of text: the best GFLOP/s with each value of each parameter, under a heading where there is a ``title``."""
+    head = [f"{title}: GFLOP/s of the fastest kernel with each value", ""] if title else []
+    return "\n".join([*head, _bars(found), *notes])
+
+
+def _bars(found: Sequence[Points]) -> str:
     highest = max((rate for p in found for rate in p.best.values()), default=1.0)
     lines = []
     for p in found:
