@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gemmgen.analysis.bottleneck import CAUSES, bottleneck, costs
@@ -180,13 +180,23 @@ def _lost_text(e: Explanation) -> str:
     return "\n" + textwrap.fill(f"saved if one of these cost nothing (modelled): {', '.join(told)}", WIDTH)
 
 
+HAS_IT_READ = (
+    "`pip install 'gemmgen[sass]'` has it read (with NVRTC), and what register ports and other instructions cost is "
+    "then part of"
+)
+
+
+def unread_text(explanations: Iterable[Explanation]) -> str:
+    """A line where a main loop among those of several kernels is not known; empty where all are."""
+    if all(_loop(e) is not None for e in explanations if e.counts.fma):
+        return ""
+    return textwrap.fill(f"main loops as compiled: not known; {HAS_IT_READ} the expected times", WIDTH)
+
+
 def loop_text(loop: MainLoop | None) -> str:
     """The main loop as compiled."""
     if loop is None:
-        return (
-            "main loop as compiled: not known; `pip install 'gemmgen[sass]'` has it read (with NVRTC), and what\n"
-            "register ports and other instructions cost is then part of what binds"
-        )
+        return textwrap.fill(f"main loop as compiled: not known; {HAS_IT_READ} what binds", WIDTH)
     moved = ", ".join(f"{n} {name}.{bits}" for (name, bits), n in sorted(loop.accesses.items())) or "none"
     spills = f"{loop.spills} instructions of spills in the kernel" if loop.spills else "no spills"
     return "\n".join(
