@@ -31,7 +31,20 @@ def load(path: str | PathLike[str]) -> Spec:
 
     if not isinstance(path, (str, PathLike)):
         raise ArgumentError(f"path is a {type(path).__name__}; it names a file, as 'specs/warptile.gemm' does")
+    _refuse_name(path)
     return checked(load_file(path))
+
+
+def _refuse_name(path: str | PathLike[str]) -> None:
+    """Raise SpecError for the name of a rung, which the command line takes, where there is no file of that name."""
+    from os.path import exists
+
+    from gemmgen.diagnostics import Problem
+    from gemmgen.spec.ladder import ladder_names
+
+    if path in ladder_names() and not exists(path):
+        hint = f"'specs/{path}.gemm' is that rung in a checkout, gemmgen.spec.ladder.ladder_path({path!r}) anywhere"
+        raise SpecError([Problem(f"load takes the path of a file, and there is none called {path}", hint)], str(path))
 
 
 def checked(spec: Spec) -> Spec:

@@ -116,6 +116,12 @@ class Kernel:
             return self._lowered[variant]
 
     @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants that calls so far have needed, by name: "exact", "guarded", "guarded_unaligned"."""
+        with self._lock:
+            return tuple(variant.label for variant in self._lowered)
+
+    @property
     def arch(self) -> str:
         """The architecture of ``cubin``, as sm_90."""
         from gemmgen.runtime.target import DEFAULT_ARCH

@@ -192,7 +192,7 @@ def test_additions_are_as_wide_as_stores_where_the_architecture_can() -> None:
 
 
 def test_an_older_architecture_is_for_the_spec_to_say() -> None:
-    said = r"atomics adds several elements at once with float4, which needs compute capability 9\.0, and sm_80 is below"
+    said = r"which needs compute capability 9\.0, and sm_80 is below it; write 'arch sm_80' in the spec"
     with pytest.raises(ArgumentError, match=said):
         gemmgen.emit(ADDS, arch="sm_80")
     for spec in (ADDS.replace(arch="sm_80"), ADDS.replace(thread=(8, 1)), FLAT.replace(use={"atomics"})):

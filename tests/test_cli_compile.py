@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -271,6 +272,21 @@ def test_run_gives_c_in_the_order_of_the_spec(order: str, here: Path, capsys: py
         np.save(here / "c.npy", np.asarray(c, order=lies))
         assert run([*line, "--c", "c.npy"]) == 0
     assert capsys.readouterr().out.count("right:") == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "size", "said"),
+    [
+        ("warptile", "128x128x16", "the exact variant"), ("warptile", "100x100x100", "the guarded variant"),
+        ("warptile", "130x67x33", "the guarded_unaligned variant"), ("warptile", "0x4x4", "nothing to compute"),
+        ("smem", "130x67x33", "the guarded variant"),
+    ],
+)  # fmt: skip
+def test_run_says_which_variant_ran(spec: str, size: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", spec, "--device", "sim", "--size", size]) == 0
+    assert re.search(rf"^{spec} {size} on the simulator.*: {said}$", capsys.readouterr().out, re.MULTILINE)
+    assert run(["run", spec, "--device", "sim", "--size", size, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["variants"] == [w for w in said.split()[1:2] if "variant" in said]
 
 
 @pytest.mark.parametrize("size", ["0x4x4", "4x0x4", "4x4x0", "1"])

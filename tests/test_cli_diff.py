@@ -181,6 +181,45 @@ def test_a_wrong_ablation_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert " NO " in out and "without coalescing" in err
 
 
+def test_what_the_compiled_loop_would_add_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gemmgen.explaining as explaining
+
+    monkeypatch.setattr(explaining, "_loop", lambda *_: None)
+    for arguments in (["diff", "regblock2d", "vectorized"], ["ablate", "smem", "--size", "64"], ["explain", "smem"]):
+        out = " ".join(told(capsys, *arguments).split())
+        assert out.count("`pip install 'gemmgen[sass]'` has it read") == 1
+        assert ("then part of what binds" in out) is (arguments[0] == "explain")
+    monkeypatch.undo()
+    compiled = gemmgen.explain(gemmgen.load(ladder_path("smem")), 64, 64, 64).compiled
+    if compiled is not None and compiled.loop is not None:
+        assert "gemmgen[sass]" not in told(capsys, "ablate", "smem", "--size", "64")
+
+
+def test_what_is_not_legal_is_said_under_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gemmgen.cli.ablate as command
+    import gemmgen.explaining as explaining
+
+    monkeypatch.setattr(explaining, "_compiled", lambda *_: None)
+    monkeypatch.setattr(command, "is_right", lambda spec: True)
+    lines = told(capsys, "ablate", "pipelined", "--size", "256").splitlines()
+    why = "block 128x128 with thread 1x4 needs 4096 threads, over the limit of a block: 4096 > 1024"
+    assert f"not legal without smem: {why}" in lines and f"not legal without warptile: {why}" in lines
+    assert max(len(line) for line in lines if line.startswith(("smem", "warptile", "without"))) < 230
+
+
+@pytest.mark.parametrize("name", ["cpasync", "tma", "pipelined", "skinny"])
+def test_stages_are_never_what_is_left_illegal(name: str) -> None:
+    """They are lowered with whatever brought the tiles, in every spec."""
+    for a in ablations(gemmgen.load(ladder_path(name))):
+        assert "stages" not in a.why
+        if a.spec is not None and not a.spec.use & {"cpasync", "tma"}:
+            assert a.spec.stages <= 2
+
+
 def test_nothing_to_ablate(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing that could be taken away" in told(capsys, "ablate", "naive")
     assert told_json(capsys, "ablate", "naive")["ablations"] == []

@@ -11,6 +11,7 @@ import pytest
 
 from gemmgen.cli import run
 from gemmgen.cli.pattern import words_of
+from gemmgen.report.banks import LEGEND
 from gemmgen.target import GPUS, gpu, row_of
 
 COMMANDS = ("explain", "banks", "gpus")
@@ -106,6 +107,7 @@ def test_g07_explain_divides_by_nothing(size: str, capsys: pytest.CaptureFixture
         (["banks", "smem", "--pattern", "lane"], "--pattern"),
         (["banks", "naive"], "shared memory"),
         (["banks", "smem", "--access", "0"], "1"),
+        (["banks", "smem", "--access", "9"], "no access 9 to shared memory; they are 1 to 4"),
         (["banks", "smem", "--warp", "32"], "32"),
         (["banks", "--pattern", "lane", "--bytes", "12"], "4, 8 or 16"),
         (["banks", "--pattern", "line*2"], "lane"),
@@ -175,6 +177,20 @@ def test_s4_odd_rows_start_inside_a_sector() -> None:
     assert sectors_of(row_1, np.ones((1, 32), dtype=bool)).tolist() == [5]
 
 
+def test_one_of_a_thing_is_no_plural(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "one.gemm"
+    path.write_text("kernel one\ntile block 8x8x8\ntile thread 4x4\nuse smem, float4\npersistent 1\n", encoding="utf-8")
+    out = told(capsys, "explain", str(path), "--size", "8", "--gpu", "h200")
+    assert not re.search(r"\b1 (blocks|warps|wavefronts|requests|tiles|barriers|lanes|SMs)\b", out)
+    assert "1 block of 4 threads, at most 1 tile of C each" in out
+    assert "1 wavefront, 1 ideal" in told(capsys, "banks", "--pattern", "lane")
+
+
+def test_what_is_not_the_bottleneck_s_is_waited(capsys: pytest.CaptureFixture[str]) -> None:
+    out = " ".join(told(capsys, "explain", "coalesced", "--size", "4096", "--gpu", "h200").split())
+    assert re.search(r"that are expected, \d+%; the other [\d.]+ ms are waited, and its multiply-adds alone", out)
+
+
 # --- banks ------------------------------------------------------------------------------------------------------------
 
 
@@ -219,10 +235,20 @@ def test_banks_draws_a_conflict(capsys: pytest.CaptureFixture[str]) -> None:
     out = told(capsys, "banks", "--pattern", "lane*2")
     lines = out.splitlines()
     assert lines[0] == "pattern"
-    assert lines[1].split() == [str(i) for i in range(32)]
+    assert lines[1].split() == ["bank", *(str(i) for i in range(32))]
     assert lines[2].split()[:4] == ["wavefront", "1", "0", "."]
     assert lines[3].split()[2] == "16"
-    assert "2-way bank conflict" in lines[-1] and len(lines) == 5
+    assert "2-way bank conflict" in lines[4] and lines[5:] == ["", LEGEND]
+
+
+def test_banks_numbers_the_accesses_that_it_draws_and_explains_cells_once(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "banks", "vectorized")
+    assert re.findall(r"^access (\d+): (\w+ \w+ \w+)", out, re.MULTILINE) == [
+        ("1", "store to As"), ("2", "store to Bs"), ("3", "load from As"), ("4", "load from Bs"),
+    ]  # fmt: skip
+    assert out.count(LEGEND) == 1 and len(LEGEND) < 120
+    one = told(capsys, "banks", "vectorized", "--access", "3")
+    assert one.startswith("access 3: load from As") and one.count("access ") == 1
 
 
 def test_banks_names_lanes_that_share_a_word(capsys: pytest.CaptureFixture[str]) -> None:

@@ -282,3 +282,15 @@ def test_the_header_says_which_sizes_and_rows_the_text_is_for(block: str, use: s
     spec = parse(f"kernel mine\ntile block {block}\ntile thread 4x4\nuse {use}\n")
     header = emit_cuda(lower(spec)).split("\n//\n")[0]
     assert header.replace("\n// ", " ") == f"// mine, exact variant: {said}"
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("specs/own.gemm", "specs/own.gemm"), ("/a/specs/own.gemm", "specs/own.gemm"), ("st.gemm", "st.gemm"),
+        ("/tmp/st.gemm", "st.gemm"), ("<string>", "shortest.gemm"), ("<spec>", "shortest.gemm"),
+    ],
+)  # fmt: skip
+def test_the_header_names_the_file_that_makes_it(file: str, said: str) -> None:
+    spec = parse("kernel shortest\ntile block 8x8\n", file)
+    assert f"\n// Made by: gemmgen compile {said}\n" in emit_cuda(lower(spec))

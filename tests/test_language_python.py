@@ -46,6 +46,10 @@ def test_replace_changes_and_checks() -> None:
         ({"arch": "hopper"}, "'hopper' is not a value of arch"),
         ({"m_iter": 3}, "m_iter=3 does not cover"),
         ({"spans": {}}, "unknown setting 'spans'"),
+        ({"prefetch": True}, "prefetch is a toggle: one of the names in use, and no setting of its own"),
+        ({"prefetch": 1}, "use=spec.use | {'prefetch'}; with variants use=[spec.use, spec.use | {'prefetch'}]"),
+        ({"float4": False}, "write use=spec.use - {'float4'}"),
+        ({"prefetsh": True}, "unknown setting 'prefetsh'; did you mean 'prefetch'?"),
     ],
 )
 def test_replace_refuses_with_no_line(changes: dict[str, object], said: str) -> None:
@@ -99,3 +103,9 @@ def test_variants_of_nothing_is_the_spec() -> None:
 def test_variants_refuse_at_once_what_is_no_choice(choices: dict[str, object]) -> None:
     with pytest.raises(SpecError):
         variants(WARPTILE, **choices)  # type: ignore[arg-type]
+
+
+def test_a_toggle_as_a_choice_is_refused_with_how_it_is_written() -> None:
+    with pytest.raises(SpecError, match=r"prefetch is a toggle.*variants use="):
+        variants(WARPTILE, prefetch=[True, False])
+    assert len(list(variants(WARPTILE, use=[WARPTILE.use, WARPTILE.use | {"prefetch"}]))) == 2

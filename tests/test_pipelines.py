@@ -179,7 +179,7 @@ def test_g23_the_command_refuses_it_in_one_line(tmp_path: Path, capsys: pytest.C
     spec.write_text(G23.format("cpasync", 2))
     assert run(["compile", str(spec), "-o", str(tmp_path), "--arch", "sm_75"]) == 2
     told = capsys.readouterr().err.strip()
-    assert "cpasync needs compute capability 8.0, and sm_75 is below it" in told and "\n" not in told
+    assert "cpasync needs compute capability 8.0, and sm_75 is below it; or choose another" in told and "\n" not in told
     assert not list(tmp_path.glob("*.cu"))
 
 

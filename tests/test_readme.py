@@ -14,6 +14,7 @@ import pytest
 
 from gemmgen.cli import run as run_command
 from gemmgen.report.measured import measured_markdown
+from gemmgen.report.page.glossary import words_markdown
 from gemmgen.report.settings import settings_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,8 +24,7 @@ EXCERPT = re.compile(
     r'<!-- excerpt: (?P<file>\S+)(?: from "(?P<start>[^"]+)" to "(?P<end>[^"]+)")? -->' + BLOCK, re.DOTALL
 )
 SETTINGS = re.compile(r"(?P<open><!-- settings -->\n).*?(?P<close>\n<!-- end of settings -->)", re.DOTALL)
-
-
+WORDS = re.compile(r"(?P<open><!-- words -->\n).*?(?P<close>\n<!-- end of words -->)", re.DOTALL)
 MEASURED = re.compile(r"(?P<open><!-- measured: (?P<file>\S+) -->\n).*?(?P<close><!-- end of measured -->)", re.DOTALL)
 
 
@@ -61,11 +61,13 @@ def measured(match: re.Match[str]) -> str:
 def expected() -> str:
     """The README with every excerpt and table made anew."""
     made = MEASURED.sub(measured, EXCERPT.sub(excerpt, text()))
+    made = WORDS.sub(lambda m: f"{m['open']}\n{words_markdown()}\n{m['close']}", made)
     return SETTINGS.sub(lambda m: m["open"] + "\n" + settings_markdown() + "\n" + m["close"], made)
 
 
 def test_excerpts_and_settings_are_current(refresh: bool) -> None:
-    assert len(EXCERPT.findall(text())) >= 2 and SETTINGS.search(text()) and MEASURED.search(text())
+    assert len(EXCERPT.findall(text())) >= 2
+    assert all(marks.search(text()) for marks in (SETTINGS, WORDS, MEASURED))
     if refresh:
         README.write_text(expected(), encoding="utf-8")
     assert text() == expected(), "README.md has drifted; pytest tests/test_readme.py --refresh writes it anew"

@@ -186,6 +186,8 @@ def test_the_difference_of_two_specs_in_words() -> None:
         "\u2212 unroll 8", "\u2212 min_blocks 3",
     ]  # fmt: skip
     assert "+ stages 3" in words.spec_delta(warptile, SPECS["cpasync"])
+    pieces = words.spec_delta(warptile, warptile.replace(m_iter=2, n_iter=2))
+    assert pieces == ["warptile 1x4 pieces → 2x2 pieces"] and list(words.meanings(pieces)) == ["warptile"]
 
 
 def test_numbers_of_a_step_are_those_of_the_counts() -> None:

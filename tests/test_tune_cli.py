@@ -14,9 +14,11 @@ from tunehelp import SPACE, FakeBackend
 import gemmgen
 from gemmgen.cli import run
 from gemmgen.diagnostics import TuneError
-from gemmgen.report.tuning import plot_image, plot_text, points, rates
+from gemmgen.report.tuning import labels, plot_image, plot_text, points, rates, shared_text
 from gemmgen.tune import tuning
+from gemmgen.tune.families import default_specs
 from gemmgen.tune.share import Outcome, Task, tune_many, tune_on, work
+from gemmgen.tune.space import key_of
 from gemmgen.tune.tuner import Options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,7 +54,7 @@ def test_a_winner_is_found_shown_and_exported(
 def test_records_are_shown_exported_and_plotted(
     backend: FakeBackend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["tune", "--show"]) == 2
+    assert run(["tune", "--show"]) == 1
     assert "no records at" in capsys.readouterr().err
     assert run(["tune", "tried.gemm", *CHOICES, "--size", "1024,1024x1024x512", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)[0]
@@ -91,6 +93,22 @@ def test_the_model_alone_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", "--model", "--size", "1000", "--gpu", "a100"]) == 0
     said = capsys.readouterr().out
     assert "by the model alone: nothing was measured" in said and "A100" in said and "tma needs sm_90" in said
+
+
+def test_a_plot_as_text_says_what_it_shows_and_what_has_no_value_left(
+    backend: FakeBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tune", "tried.gemm", "--set", "stages=1,2", "--set", "block=128x128x16,100x128x16", "--size", "1024"]
+    assert run([*arguments, "--plot", "-", "--model"]) == 0
+    out = capsys.readouterr().out.split("\n")
+    assert out[0].startswith("1024x1024x1024 on ") and out[0].endswith(
+        ", modelled: GFLOP/s of the fastest kernel with each value"
+    )
+    left = "block: only 128x128x16 has times; every kernel with 100x128x16 was left out or failed"
+    assert out.count(left) == 1 and out[out.index(left) + 1] == ""
+    assert run([*arguments, "--plot", "-"]) == 0
+    out = capsys.readouterr().out.split("\n")
+    assert "modelled" not in out[0] and left in out
 
 
 @pytest.mark.parametrize(
@@ -227,3 +245,22 @@ def test_what_a_process_that_died_had_claimed_is_done_by_another(tmp_path: Path)
 def test_when_all_processes_die_the_tasks_left_are_named(tmp_path: Path) -> None:
     with pytest.raises(TuneError, match="not tuned, since the processes for the GPUs ended: 64x64x64, 128x64x64"):
         tune_many(tasks(2), [0], tmp_path / "r.sqlite", command=(sys.executable, "-c", "raise SystemExit(3)"))
+
+
+def test_labels_tell_all_kernels_apart_and_leave_out_what_all_have() -> None:
+    for shape in ((256, 256, 65536), (64, 64, 64), (16, 4096, 4096)):
+        specs = default_specs(shape, unordered=True)
+        assert len(set(labels(specs))) == len({key_of(spec) for spec in specs}) == len(specs)
+    a = gemmgen.load(ROOT / "specs" / "pipelined.gemm")
+    b = a.replace(use=a.use - {"release"}, stages=2)
+    one, other = labels([a, b])
+    assert (one.split()[-3:], other.split()[-2:]) == (["release", "stages", "3"], ["stages", "2"])
+    assert "smem" not in one and "smem" in shared_text([a, b])
+    assert labels([]) == [] and shared_text([]) == ""
+
+
+def test_the_model_has_tried_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "--model", "--size", "256x256x65536"]) == 0
+    out = capsys.readouterr().out
+    assert "modelled; none was run" in out and "tried" not in out
+    assert "modelled more than 4 times slower than the best" in out and "all of them: coalescing, smem" in out

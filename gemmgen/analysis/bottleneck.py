@@ -9,7 +9,7 @@ with what that would save.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, assert_never, get_args
 
 from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.latency import WAITS, Waits
@@ -25,24 +25,28 @@ RESOURCES = {
 }  # fmt: skip
 """What the bound of a resource is called, everywhere."""
 
-CAUSES = {
+Cause = Literal["instructions", "ports", "fragments", "loads", "shared", "l1", "idle", "launch"]
+
+CAUSES: dict[str, str] = {
     "instructions": "other instructions",
     "ports": "register ports",
     "fragments": "latency of shared memory",
     "loads": "latency of global memory",
     "shared": "shared memory",
     "l1": "look-ups in L1",
+    "idle": "idle multiprocessors",
     "launch": "the launch itself",
 }
 """What a kernel can lose time to that its multiply-adds do not need."""
 
-MEANS = {
+MEANS: dict[str, str] = {
     "instructions": "instructions that are not multiply-adds take issue slots from those that are",
     "ports": "a multiply-add waits where its operands lie in the same register bank",
     "fragments": "at each step along k, its operands are on their way from shared memory",
     "loads": "a tile is on its way from global memory, and nothing else fills the time",
     "shared": "the banks are busy while the schedulers are not",
     "l1": "global accesses are looked up while the schedulers wait",
+    "idle": "there are fewer blocks than SMs, and some have nothing to do",
     "launch": "a launch takes as long however little is to be done",
 }
 LEAST = 0.02
@@ -102,14 +106,14 @@ def cost_of(e: Explanation, of: Bottleneck) -> float:
 def costs(e: Explanation) -> dict[str, float]:
     """For each cause the seconds by which the expected time would be less without it. They overlap: what one leaves
     idle another may use, so that together they need not add up."""
-    found = {}
-    for cause in CAUSES:
+    found: dict[str, float] = {}
+    for cause in get_args(Cause):
         run, waits = _without(cause, e.run)
         found[cause] = max(0.0, e.bound.total_s - bounds(run, waits).total_s)
     return found
 
 
-def _without(cause: str, run: Run) -> tuple[Run, Waits]:
+def _without(cause: Cause, run: Run) -> tuple[Run, Waits]:
     """The run, and the constants of waiting, with one cause taken away."""
     loop = run.loop or _PRODUCTS_ONLY
     match cause:
@@ -125,8 +129,12 @@ def _without(cause: str, run: Run) -> tuple[Run, Waits]:
             return run, replace(WAITS, fragment=0)
         case "loads":
             return run, replace(WAITS, step=0, direct=0)
-        case _:
+        case "idle":
+            return replace(run, spread=True), WAITS
+        case "launch":
             return run, replace(WAITS, launch_s=0)
+        case _:
+            assert_never(cause)
 
 
 def _counts_with(counts: Counts, **figures: int) -> Counts:

@@ -73,7 +73,7 @@ class Run:
     """What is timed: a kernel, the product's ``size`` and ``beta``, the counts and ``blocks`` of all its launches, the
     GPU, how many blocks ``fits`` on a multiprocessor, the main ``loop`` as compiled, where it is known, the number
     of ``launches``, one after another, and the tiles of C that all blocks compute (of each slice of K; None: one a
-    block)."""
+    block). ``spread``: as if the work of few blocks were spread over all multiprocessors."""
 
     ir: KernelIR
     size: Size
@@ -85,6 +85,7 @@ class Run:
     loop: MainLoop | None = None
     launches: int = 1
     tiles: int | None = None
+    spread: bool = False
 
     @property
     def computed(self) -> int:
@@ -159,6 +160,8 @@ def _waiting_s(run: Run, waits: Waits) -> float:
         return 0.0
     step, steps = block_step(run)
     clocks = run_clocks(step, steps, run.blocks, run.gpu.sms, run.fits.blocks_per_sm, waits)
+    if run.spread:
+        clocks *= min(1.0, run.blocks / run.gpu.sms)
     early = run.launches // 2 if any(ir.arriving for ir in run.ir.kernels) else 0
     launches = waits.launch_s + (run.launches - 1 - early) * waits.next_launch_s + early * waits.early_launch_s
     return clocks / run.gpu.clock_hz + launches

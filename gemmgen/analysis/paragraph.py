@@ -45,8 +45,8 @@ def share_text(e: Explanation, of: Bottleneck) -> str:
     if not e.bound.latency_s:
         return f"That takes the {time_text(of.total_s)} that are expected, and {alone} (modelled)."
     return (
-        f"That takes {time_text(of.seconds)} of the {time_text(of.total_s)} that are expected, {of.share:.0%}, waiting "
-        f"the other {time_text(e.bound.latency_s)}, and {alone} (modelled)."
+        f"That takes {time_text(of.seconds)} of the {time_text(of.total_s)} that are expected, {of.share:.0%}; the "
+        f"other {time_text(e.bound.latency_s)} are waited, and {alone} (modelled)."
     )
 
 
@@ -56,6 +56,8 @@ def _waited(e: Explanation, of: Bottleneck) -> str:
 
 
 def _why(e: Explanation, of: Bottleneck) -> str:
+    if of.cause == "idle":
+        return _why_idle(e)
     match of.resource:
         case "l1":
             return _why_l1(e.counts)
@@ -76,9 +78,15 @@ def _why(e: Explanation, of: Bottleneck) -> str:
 def _why_waiting(e: Explanation) -> str:
     fits = e.occupancy
     return (
-        f"{fits.blocks_per_sm} blocks of {e.ir.threads} threads fit on an SM, {fits.fraction:.0%} of its "
-        f"warps, limited by {fits.limiter}."
+        f"{counted(fits.blocks_per_sm, 'block')} of {e.ir.threads} threads fit{'s' if fits.blocks_per_sm == 1 else ''} "
+        f"on an SM, {fits.fraction:.0%} of its warps, limited by {fits.limiter}."
     )
+
+
+def _why_idle(e: Explanation) -> str:
+    asks, held = e.ir.spec.persistent, e.run.computed // e.blocks
+    by = f", as persistent {asks} asks for" if asks and held > 1 else ""
+    return f"{counted(e.blocks, 'block')} {'is' if e.blocks == 1 else 'are'} launched on {e.gpu.sms} SMs{by}."
 
 
 def _why_issue(e: Explanation, of: Bottleneck) -> str:
@@ -125,13 +133,19 @@ def _advised(e: Explanation, found: Advice) -> str:
     change, after = found.change, found.after
     span = e.ir.spec.spans.get(change.setting)
     where = f" (line {span.line})" if span else ""
-    words = change.words[0].upper() + change.words[1:]
+    words = f"{change.head}{where}{change.rest}"
     saved = 1 - after.total_s / found.before.total_s
     if found.together:
-        words = f"No single setting that was tried lowers it at this size, but several do together: {change.words}"
+        words = f"No single setting that was tried lowers it at this size, but several do together: {words}"
+    words = words[0].upper() + words[1:]
     then = f"and what binds is then {RESOURCES[after.by]}"
     how = "as compiled" if found.compiled else "as written"
-    return f"{words}{where} would lower the expected time by {saved:.0%} {how}, {then}."
+    return f"{words} would lower the expected time by {saved:.0%} {how}, {then}."
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 block", "1,024 blocks"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def time_text(seconds: float) -> str:

@@ -55,11 +55,12 @@ def cost(whole: Spec, one: Ablation, size: Size, gpu: str) -> Cost:
     import gemmgen
     from gemmgen.report.ablation import Cost
     from gemmgen.report.delta import figures
+    from gemmgen.report.explained import unread_text
 
     if one.spec is None:
         return Cost(one, None, ())
     before, after = (gemmgen.explain(s, *size, gpu=gpu) for s in (whole, one.spec))
-    return Cost(one, is_right(one.spec), tuple(figures(before, after)))
+    return Cost(one, is_right(one.spec), tuple(figures(before, after)), note=unread_text((before, after)))
 
 
 def is_right(spec: Spec) -> bool:

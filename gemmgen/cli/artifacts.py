@@ -77,7 +77,7 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
     for spec in specs:
         target = arch or spec.arch or default_arch()
         if problem := architecture_problem(spec, target):
-            raise exits.UsageError(f"{spec.filename}: {problem}; --arch names another")
+            raise exits.UsageError(f"{spec.filename}: {problem}; or choose another architecture with --arch")
         for note in spec.notes:
             output.say(f"{spec.filename}: note: {note}")
         kernels = [gemmgen.lower(spec, variant) for variant in variants]

@@ -10,7 +10,8 @@ from gemmgen.cli import artifacts, exits, output
 from gemmgen.cli.options import Json
 
 if TYPE_CHECKING:
-    from gemmgen.analysis.banks import BankMap, Located
+    from gemmgen.analysis.accesses import Access
+    from gemmgen.analysis.banks import BankMap
     from gemmgen.ir.nodes import KernelIR
 
 WIDTHS = {4: 1, 8: 2, 16: 4}
@@ -32,7 +33,7 @@ def banks(
     ] = None,
     width: Annotated[int, typer.Option("--bytes", help="Bytes a lane of a pattern: 4, 8 or 16.")] = 4,
     store: Annotated[bool, typer.Option("--store", help="The pattern is of a store; else of a load.")] = False,
-    access: Annotated[int | None, typer.Option(min=0, help="Only the access of this number.")] = None,
+    access: Annotated[int | None, typer.Option(min=1, help="Only the access of this number.")] = None,
     warp: Annotated[int, typer.Option(min=0, help="Which warp of the block to draw.")] = 0,
     json: Json = False,
 ) -> int:
@@ -66,15 +67,19 @@ def banks(
 
 
 def show(drawn: list[tuple[str, BankMap]]) -> None:
-    from gemmgen.report.banks import map_text
+    from gemmgen.report.banks import LEGEND, map_text
     from gemmgen.report.colour import wanted
 
     for i, (name, m) in enumerate(drawn):
         output.result(("\n" if i else "") + f"{name}\n{map_text(m, wanted())}")
+    output.result(f"\n{LEGEND}")
 
 
 def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, BankMap]]:
-    """The maps of a spec's shared accesses, or of one. Raises UsageError where there is none of that number."""
+    """The maps of a spec's accesses to shared memory, numbered from 1 in the kernel's order, or of one.
+
+    Raises UsageError where there is none of that number.
+    """
     import gemmgen
     from gemmgen.analysis.banks import bank_map, lane_words, shared_accesses
 
@@ -84,27 +89,26 @@ def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, Ban
         raise exits.UsageError(f"--warp is {warp}; a block of {spec.name} has {-(-ir.threads // WARP)} warps, from 0")
     m, n, k = (max(1, part) for part in spec.block)
     scalars = {"M": m, "N": n, "K": k, "lda": max(m, k), "ldb": max(n, k), "ldc": max(m, n)}
-    found = list(shared_accesses(ir, scalars))
-    chosen = [x for x in found if number is None or x.number == number]
-    if not chosen:
-        numbers = ", ".join(str(x.number) for x in found)
-        why = f"; its accesses to shared memory are {numbers}" if numbers else ": it does not use shared memory"
-        raise exits.UsageError(f"{spec.name} has no such access{why}")
+    found = dict(enumerate((x.access for x in shared_accesses(ir, scalars)), start=1))
+    if not found:
+        raise exits.UsageError(f"{spec.name} has no such access: it does not use shared memory")
+    if number is not None and number not in found:
+        raise exits.UsageError(f"{spec.name} has no access {number} to shared memory; they are 1 to {len(found)}")
     return [
-        (title(ir, x, warp), bank_map(lane_words(x.access, warp), x.access.width, x.access.op == "store"))
-        for x in chosen
+        (title(ir, n, x, warp), bank_map(lane_words(x, warp), x.width, x.op == "store"))
+        for n, x in found.items()
+        if number in (None, n)
     ]
 
 
 WARP = 32
 
 
-def title(ir: KernelIR, x: Located, warp: int) -> str:
-    a = x.access
+def title(ir: KernelIR, number: int, a: Access, warp: int) -> str:
     preposition = "to" if a.op == "store" else "from"
     line = ir.spec.spans.get(getattr(a.statement, "origin", ""))
     where = f", line {line.line} of the spec" if line else ""
-    return f"access {x.number}: {a.op} {preposition} {a.array.name}, {4 * a.width} bytes a lane, warp {warp}{where}"
+    return f"access {number}: {a.op} {preposition} {a.array.name}, {4 * a.width} bytes a lane, warp {warp}{where}"
 
 
 def described(m: BankMap) -> dict[str, Any]:

@@ -50,9 +50,10 @@ def compile_specs(
 ) -> int:
     """Turn specs into CUDA C++ and show what the kernels take of a GPU.
 
-    Writes NAME.cu, for sizes that the tiles divide, and NAME_guarded.cu, for any size (with split_k also
-    NAME_reduce.cu, which adds up the parts of each sum; with atomics NAME_scale.cu, which comes first), and prints the
-    registers, spills, shared memory, threads and blocks an SM of each. No GPU is needed. Examples:
+    Writes NAME.cu, for sizes that the tiles divide, and NAME_guarded.cu, for any size (with float4 of rows of whole 16
+    bytes; --variant guarded_unaligned has the kernel for the rest; with split_k also NAME_reduce.cu, which adds up the
+    parts of each sum; with atomics NAME_scale.cu, which comes first), and prints the registers, spills, shared memory,
+    threads and blocks an SM of each. No GPU is needed. Examples:
 
       gemmgen compile specs/warptile.gemm
 

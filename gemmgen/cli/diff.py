@@ -54,6 +54,7 @@ def text(a: Explanation, b: Explanation) -> str:
     import gemmgen
     from gemmgen.report.colour import paint, wanted
     from gemmgen.report.delta import figures, figures_text, sentence, spec_changes
+    from gemmgen.report.explained import unread_text
     from gemmgen.report.sidebyside import body, side_by_side, unified
     from gemmgen.tile import build, print_tile
 
@@ -69,9 +70,13 @@ def text(a: Explanation, b: Explanation) -> str:
         ("settings", "\n".join(f"  {c.setting}: {_side(c.before)} -> {_side(c.after)}" for c in changes)),
         ("tile program", unified(tiles[0], tiles[1], names, colour)),
         ("CUDA", side_by_side(cuda[0], cuda[1], names, width, colour)),
-        (f"counts at {size} on {a.gpu.title}", figures_text(figures(a, b), names)),
+        (f"counts at {size} on {a.gpu.title}", _under(figures_text(figures(a, b), names), unread_text((a, b)))),
     ]
     return "\n\n".join(f"{paint(title, 'bold', colour)}\n{part}" if title else part for title, part in parts if part)
+
+
+def _under(table: str, note: str) -> str:
+    return f"{table}\n{note}" if note else table
 
 
 def _side(value: str | None) -> str:

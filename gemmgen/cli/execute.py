@@ -39,9 +39,11 @@ class Operands:
 
 @dataclass(frozen=True)
 class Done:
-    """What a run gave. ``seconds`` is the whole call, with copies to and from a GPU."""
+    """What a run gave. ``variants`` are those of the kernel that ran, none where there was nothing to compute;
+    ``seconds`` is the whole call, with copies to and from a GPU."""
 
     where: str
+    variants: tuple[str, ...]
     c: Any
     seconds: float
     verification: Verification
@@ -102,11 +104,13 @@ def run(
     if json:
         output.print_json(
             {"kernel": loaded.name, "size": list(operands.size), "device": kernel.device, "where": done.where}
+            | {"variants": list(done.variants)}
             | {"seconds": done.seconds, "verification": asdict(done.verification), "files": [str(f) for f in files]}
             | {"resources": [asdict(row) for row in rows], "why_no_resources": why or None}
         )
     else:
-        output.result(f"{loaded.name} {operands.size} on {done.where}\n{done.verification}")
+        ran = f"the {' and '.join(done.variants)} variant" if done.variants else "nothing to compute"
+        output.result(f"{loaded.name} {operands.size} on {done.where}: {ran}\n{done.verification}")
     return exits.OK if done.verification.ok else exits.FAILED
 
 
@@ -121,10 +125,10 @@ def execute(kernel: Any, operands: Operands, alpha: float, beta: float) -> Done:
     with output.progress(f"running {kernel.spec.name} {operands.size} on {where}") as shown:
         start = time.perf_counter()
         c = kernel(operands.a, operands.b, before, alpha, beta)
-        seconds = time.perf_counter() - start
+        seconds, variants = time.perf_counter() - start, kernel.variants
         shown.update("checking against float64")
         verification = gemmgen.verify(c, operands.a, operands.b, operands.c, alpha, beta, kernel.spec)
-    return Done(where, c, seconds, verification)
+    return Done(where, variants, c, seconds, verification)
 
 
 def place(device: str) -> str:

@@ -45,10 +45,11 @@ def explain(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, beta:
     [loaded] = artifacts.load_specs([spec])
     with output.progress(f"explaining {loaded.name}"):
         found = gemmgen.explain(loaded, *(size or DEFAULT), gpu=named_gpu(gpu), beta=beta)
-        if json:
-            output.print_json(explanation_dict(found))
-        else:
-            output.result(explanation_text(found))
+        told = explanation_dict(found) if json else explanation_text(found)  # tries other specs, and compiles them
+    if isinstance(told, str):
+        output.result(told)
+    else:
+        output.print_json(told)
     return exits.OK
 
 

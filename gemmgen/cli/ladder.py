@@ -49,7 +49,7 @@ def ladder(
     The report needs no GPU: without one it counts exactly what the kernels do at any size, and models their times.
     """
     from gemmgen.report.ladder import ladder_table
-    from gemmgen.runtime.device import current, why_none
+    from gemmgen.runtime.device import current
 
     gpu = current()
     if report is not None:
@@ -65,12 +65,22 @@ def ladder(
     if json:
         output.print_json(result.to_dict())
     else:
-        how = "exact counts" if report else "the simulator"
-        where = gpu.name if gpu else f"{how}, as {why_none()}: counts, not times"
-        output.result(f"{Size(*result.size)} on {where}\n\n{ladder_table(result)}")
+        where = place(gpu.name if gpu else None, report is not None)
+        output.result(f"{Size(*result.size)}{where}\n\n{ladder_table(result)}")
     if wrong:
         output.say(f"error: wrong results: {', '.join(wrong)}")
     return exits.FAILED if wrong else exits.OK
+
+
+def place(gpu: str | None, report: bool) -> str:
+    """What the figures are of, after the size."""
+    from gemmgen.runtime.device import why_none
+
+    if gpu:
+        return f" on {gpu}"
+    if report:
+        return f": exact counts and no times, since {why_none()}"
+    return f" on the simulator, as {why_none()}: counts, not times"
 
 
 def counted_ladder(size: Size) -> LadderResult:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.status import Status
+    from rich.live import Live
+    from rich.spinner import Spinner
 
 PROGRESS_AFTER_S = 1.0
 
@@ -90,7 +91,7 @@ class Progress:
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
-        self._status: Status | None = None
+        self._shown: tuple[Live, Spinner] | None = None
         self._lock = threading.Lock()
         self._timer = threading.Timer(PROGRESS_AFTER_S, self._show)
         self._timer.daemon = True
@@ -99,18 +100,26 @@ class Progress:
         """Say what is being done now."""
         with self._lock:
             self._doing = doing
-            if self._status is not None:
-                self._status.update(doing)
+            if self._shown is not None:
+                from rich.text import Text
+
+                self._shown[1].update(text=Text(doing))
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.markup import escape
+        from rich.live import Live
+        from rich.spinner import Spinner
+        from rich.text import Text
 
         with self._lock:
             if self._timer.finished.is_set():
                 return
-            self._status = Console(stderr=True).status(escape(self._doing))
-            self._status.start()
+            spinner = Spinner("dots", Text(self._doing))
+            # What is printed meanwhile goes to stdout, which need not be the terminal.
+            console = Console(stderr=True)
+            live = Live(spinner, console=console, transient=True, redirect_stdout=False, refresh_per_second=12.5)
+            self._shown = live, spinner
+            live.start()
 
     def start(self) -> None:
         if sys.stderr.isatty():
@@ -119,8 +128,8 @@ class Progress:
     def stop(self) -> None:
         self._timer.cancel()
         with self._lock:
-            if self._status is not None:
-                self._status.stop()
+            if self._shown is not None:
+                self._shown[0].stop()
 
 
 @contextlib.contextmanager

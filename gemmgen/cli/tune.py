@@ -194,13 +194,13 @@ def on_many(
 
 
 def finish(results: Sequence[TuneResult], export: Path | None, plot: str | None, json: bool) -> int:
-    from gemmgen.report.tuning import rates, result_dict, result_text
+    from gemmgen.report.tuning import only_left, rates, result_dict, result_text
 
     if export:
         write_spec(results[0].best.to_text(comment=False), export)
     if plot:
-        size = "x".join(map(str, results[0].shape))
-        draw(rates(results[0]), plot, f"{size} on {results[0].gpu}", json)
+        size, how = "x".join(map(str, results[0].shape)), "" if results[0].measured else ", modelled"
+        draw(rates(results[0]), plot, f"{size} on {results[0].gpu}{how}", json, only_left(results[0]))
     if json:
         found = [result_dict(result) for result in results]
         output.print_json(found[0] if len(found) == 1 else found)
@@ -214,8 +214,9 @@ def write_spec(text: str, path: Path) -> None:
     output.say(f"wrote {path}")
 
 
-def draw(trials: Sequence[tuple[Spec, float]], target: str, title: str, json: bool) -> None:
-    """A plot into a file, by its suffix, or as text: where matplotlib is missing, as text with a note."""
+def draw(trials: Sequence[tuple[Spec, float]], target: str, title: str, json: bool, notes: Sequence[str] = ()) -> None:
+    """A plot into a file, by its suffix, or as text: where matplotlib is missing, as text with a note. ``notes`` stand
+    under the text."""
     from gemmgen.diagnostics import GemmgenError
     from gemmgen.report.tuning import plot_image, plot_text, points
 
@@ -224,27 +225,32 @@ def draw(trials: Sequence[tuple[Spec, float]], target: str, title: str, json: bo
     if target != "-" and kind not in ("svg", "png"):
         raise exits.UsageError(f"--plot {target}: the name ends in .svg or .png, or is - for text")
     show = output.say if json else output.result
+    text = plot_text(found, title, notes)
     if target == "-":
-        show(plot_text(found))
+        show(text if json else f"{text}\n")
         return
     try:
         image = plot_image(found, title, kind)
     except GemmgenError as error:
         output.say(f"{error}; as text:")
-        show(plot_text(found))
+        show(text)
         return
     output.write_file(Path(target), image)
     output.say(f"wrote {target}")
 
 
 def show_records(sizes: Sizes | None, path: Path | None, *, export: Path | None, plot: str | None, json: bool) -> int:
-    """What the file of records holds, of some shapes or of all; 1 where it holds nothing of that."""
+    """What the file of records holds, of some shapes or of all; 1 where it holds nothing of that.
+
+    Raises GemmgenError where there is no such file.
+    """
+    from gemmgen.diagnostics import GemmgenError
     from gemmgen.report.tuning import records_table
     from gemmgen.tune.records import Records, default_path
 
     path = path or default_path()
     if not path.is_file():
-        raise exits.UsageError(f"no records at {path}; `gemmgen tune --size ...` makes some")
+        raise GemmgenError(f"no records at {path}; `gemmgen tune --size ...` makes some")
     with Records(path) as book:
         wanted = [None] if sizes is None else [(size.m, size.n, size.k) for size in sizes]
         found = [record for shape in wanted for record in book.find(shape=shape)]

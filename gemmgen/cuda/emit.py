@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
@@ -17,6 +18,7 @@ from gemmgen.cuda.terms import declaration
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.nodes import DTYPE_BYTES, Constant, KernelIR, Load, Param, Store, walk
 from gemmgen.ir.reach import global_bytes
+from gemmgen.spec.model import Spec
 from gemmgen.spec.text import to_text
 
 
@@ -63,9 +65,18 @@ def _header(ir: KernelIR) -> Iterator[Printed]:
         whole = len(text) <= WIDTH
         yield from map(Printed, [text] if whole else textwrap.wrap(text, WIDTH, subsequent_indent=more))
     yield Printed("//")
-    for paragraph in (ir.summary, *ir.notes, f"Made by: gemmgen compile specs/{ir.spec.name}.gemm"):
+    for paragraph in (ir.summary, *ir.notes, f"Made by: gemmgen compile {_file(ir.spec)}"):
         for text in wrap_comment(sanitised(paragraph)) if paragraph else ():
             yield Printed(sanitised(text))  # again: a line may now end where the text did not
+
+
+def _file(spec: Spec) -> str:
+    """The spec's file, the same wherever the checkout lies: in its folder where that is ``specs``, else alone. A
+    spec that was read from no file has the name that one would have."""
+    path = PurePath(spec.filename)
+    if spec.filename.startswith("<"):
+        return f"{spec.name}.gemm"
+    return f"specs/{path.name}" if path.parent.name == "specs" else path.name
 
 
 def what(ir: KernelIR) -> str:

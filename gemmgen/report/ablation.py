@@ -46,20 +46,22 @@ def dependents(name: str, spec: Spec) -> set[str]:
 
 
 def _without(spec: Spec, what: str, fields: dict[str, Any], gone: Sequence[str]) -> Ablation:
-    """The first legal spec, where other numbers are lowered, or toggles dropped, only if they must be."""
+    """The first legal spec, where other numbers are lowered, or toggles dropped, only if they must be. Where there is
+    none, what is wrong with the one that is nearest to legal."""
     name = f"{spec.name}_without_{re.sub('[^A-Za-z0-9]', '_', what)}"
-    first: SpecError | None = None
+    nearest: SpecError | None = None
     for others in _lesser(spec):
         try:
             found = spec.replace(**{**others, **fields, "name": name})
         except SpecError as error:
-            first = first or error
+            if nearest is None or len(error.problems) < len(nearest.problems):
+                nearest = error
             continue
         lowered = [f"{n} {getattr(spec, n)} -> {v}" for n, v in others.items() if n not in fields and n != "use"]
         dropped = sorted(spec.use - found.use - {what})
         return Ablation(what, (*dropped, *lowered), found)
-    assert first is not None
-    return Ablation(what, tuple(gone), None, first.message)
+    assert nearest is not None
+    return Ablation(what, tuple(gone), None, nearest.message)
 
 
 def _lesser(spec: Spec) -> Iterator[dict[str, Any]]:
@@ -80,14 +82,15 @@ def _lesser(spec: Spec) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an ablation comes to: whether it is right (None: not run), its figures beside the whole spec's, and
-    milliseconds of both where they were timed."""
+    """What an ablation comes to: whether it is right (None: not run), its figures beside the whole spec's, milliseconds
+    of both where they were timed, and a ``note`` on how far the figures go."""
 
     ablation: Ablation
     right: bool | None
     figures: tuple[Figure, ...]
     milliseconds: float | None = None
     whole_milliseconds: float | None = None
+    note: str = ""
 
     @property
     def slower(self) -> float | None:
@@ -125,7 +128,9 @@ def ablation_table(costs: Sequence[Cost], timed: bool) -> str:
     """A row for each thing taken away: whether the rest is right, and each figure as a multiple of the whole spec's."""
     headers = ["without", "and so without", "right", *SHOWN, "expected", "of it"]
     headers += ["measured", "of it"] if timed else []
-    return f"{format_table(headers, [_row(c, timed) for c in costs])}\n{EXPLAINED}"
+    illegal = [f"not legal without {c.ablation.without}: {c.ablation.why}" for c in costs if c.ablation.spec is None]
+    notes = dict.fromkeys(c.note for c in costs if c.note)
+    return "\n".join([format_table(headers, [_row(c, timed) for c in costs]), *illegal, EXPLAINED, *notes])
 
 
 EXPLAINED = (
@@ -137,7 +142,7 @@ EXPLAINED = (
 def _row(c: Cost, timed: bool) -> list[object]:
     also = ", ".join(c.ablation.also) or None
     if c.ablation.spec is None:
-        return [c.ablation.without, also, f"not legal: {c.ablation.why}", *[None] * (len(SHOWN) + (4 if timed else 2))]
+        return [c.ablation.without, also, "not legal", *[None] * (len(SHOWN) + (4 if timed else 2))]
     after = next(f.after for f in c.figures if f.name == "expected time")
     right = None if c.right is None else "yes" if c.right else "NO"
     row: list[object] = [c.ablation.without, also, right, *(_times(c.ratio(name)) for name in SHOWN.values())]

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmgen.analysis.banks import BankMap, Phase
+from gemmgen.analysis.paragraph import counted
 from gemmgen.isa.memory import BANKS
 from gemmgen.report.colour import paint
 
 CELL = 3
 MARGIN = 12
+
+
+LEGEND = "a cell names the lane that its bank serves in that wavefront; 16+: others asked for the same word; .: none"
 
 
 def map_text(m: BankMap, colour: bool = False) -> str:
@@ -18,7 +22,7 @@ def map_text(m: BankMap, colour: bool = False) -> str:
     Where several lanes ask for the same word the first is named, with a ``+``. A bank of which more than one word is
     asked in a phase has a conflict, and is red.
     """
-    lines = [" " * MARGIN + "".join(f"{bank:>{CELL}}" for bank in range(BANKS)), *_rows(m, colour), summary(m)]
+    lines = [f"{'bank':<{MARGIN}}" + "".join(f"{bank:>{CELL}}" for bank in range(BANKS)), *_rows(m, colour), summary(m)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -44,9 +48,8 @@ def summary(m: BankMap) -> str:
     """How it is served, in a line."""
     lanes = sum(word is not None for word in m.words)
     what = "store" if m.store else "load"
-    phases = f"{len(m.phases)} phase{'s' if len(m.phases) != 1 else ''}"
     conflict = "no bank conflict" if m.ways == 1 else f"{m.ways:.3g}-way bank conflict"
     return (
-        f"a {what} of {4 * m.width} bytes by {lanes} lanes, in {phases}: "
-        f"{m.wavefronts} wavefronts, {m.ideal} ideal: {conflict}"
+        f"a {what} of {4 * m.width} bytes by {counted(lanes, 'lane')}, in {counted(len(m.phases), 'phase')}: "
+        f"{counted(m.wavefronts, 'wavefront')}, {m.ideal} ideal: {conflict}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gemmgen.analysis.bottleneck import CAUSES, bottleneck, costs
@@ -11,6 +11,7 @@ from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.counts import AccessCost
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.model import RESOURCES
+from gemmgen.analysis.paragraph import counted
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.placement import ITEM
@@ -60,10 +61,10 @@ def explanation_text(e: Explanation) -> str:
 
 def heading(e: Explanation) -> str:
     m, n, k = e.size
-    blocks = f"{e.blocks:,} blocks of {e.ir.threads} threads"
+    blocks = f"{counted(e.blocks, 'block')} of {counted(e.ir.threads, 'thread')}"
     if e.ir.spec.persistent and e.blocks:
         most = -(-e.run.computed // e.blocks)
-        blocks += f", at most {most:,} tile{'' if most == 1 else 's'} of C each"
+        blocks += f", at most {counted(most, 'tile')} of C each"
     return f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.ir.variant.label} variant, {blocks}"
 
 
@@ -126,8 +127,8 @@ def resources_text(e: Explanation) -> str:
         registers = f"{c.registers} registers a thread, {c.spill_bytes} bytes spilled ({c.arch})"
     lines.append(f"{registers}; {e.ir.shared_bytes:,} bytes of shared memory a block")
     lines.append(
-        f"occupancy: {fits.blocks_per_sm} blocks, {fits.warps_per_sm} warps an SM, {fits.fraction:.0%}; "
-        f"limited by {fits.limiter}"
+        f"occupancy: {counted(fits.blocks_per_sm, 'block')}, {counted(fits.warps_per_sm, 'warp')} an SM, "
+        f"{fits.fraction:.0%}; limited by {fits.limiter}"
     )
     if e.copies:
         what = " and ".join(e.copies)
@@ -140,7 +141,8 @@ def resources_text(e: Explanation) -> str:
 
 def _per_load(how: str, fma: int, requests: int, wavefronts: int) -> str:
     feeds = fma / (WARP * requests)
-    return f"shared loads {how}: {requests:,} requests, {wavefronts:,} wavefronts, {feeds:.3g} FMAs a load"
+    cost = f"{counted(requests, 'request')}, {counted(wavefronts, 'wavefront')}"
+    return f"shared loads {how}: {cost}, {feeds:.3g} FMAs a load"
 
 
 def traffic_text(e: Explanation) -> str:
@@ -180,19 +182,30 @@ def _lost_text(e: Explanation) -> str:
     return "\n" + textwrap.fill(f"saved if one of these cost nothing (modelled): {', '.join(told)}", WIDTH)
 
 
+HAS_IT_READ = (
+    "`pip install 'gemmgen[sass]'` has it read (with NVRTC), and what register ports and other instructions cost is "
+    "then part of"
+)
+
+
+def unread_text(explanations: Iterable[Explanation]) -> str:
+    """A line where a main loop among those of several kernels is not known; empty where all are."""
+    if all(_loop(e) is not None for e in explanations if e.counts.fma):
+        return ""
+    return textwrap.fill(f"main loops as compiled: not known; {HAS_IT_READ} the expected times", WIDTH)
+
+
 def loop_text(loop: MainLoop | None) -> str:
     """The main loop as compiled."""
     if loop is None:
-        return (
-            "main loop as compiled: not known; `pip install 'gemmgen[sass]'` has it read (with NVRTC), and what\n"
-            "register ports and other instructions cost is then part of what binds"
-        )
+        return textwrap.fill(f"main loop as compiled: not known; {HAS_IT_READ} what binds", WIDTH)
     moved = ", ".join(f"{n} {name}.{bits}" for (name, bits), n in sorted(loop.accesses.items())) or "none"
     spills = f"{loop.spills} instructions of spills in the kernel" if loop.spills else "no spills"
     return "\n".join(
         [
-            f"main loop as compiled (SASS {loop.first:#x} to {loop.last:#x}): {loop.instructions} instructions, "
-            f"{loop.ffma} of them FFMA ({loop.share:.0%}), {loop.barriers} barriers",
+            f"main loop as compiled (SASS {loop.first:#x} to {loop.last:#x}): "
+            f"{counted(loop.instructions, 'instruction')}, {loop.ffma} of them FFMA ({loop.share:.0%}), "
+            f"{counted(loop.barriers, 'barrier')}",
             f"  accesses by bits a lane: {moved}",
             f"  register ports: {loop.port_cycles / loop.ffma:.3f} clocks a FFMA, {loop.port_stall:.1%} more than one "
             f"(two banks, one read of each a clock, reused operands free); {spills}",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.table import duration, format_table
-from gemmgen.spec.model import SETTINGS
+from gemmgen.spec.model import TOGGLES
 from gemmgen.spec.tuning import TUNABLE, shown_value
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from gemmgen.tune.tuner import Trial, TuneResult
 
 SHOWN = 10
-WAYS = ("tma", "cpasync", "spread", "prefetch", "alongK", "directB", "snake", "separators")
-"""Toggles that tell fast kernels apart."""
 BAR = 40
+ELSEWHERE = ("kernel", "tile", "use", "tune")
+"""Lines of a spec that a label says otherwise, or not at all."""
 
 
 def result_dict(result: TuneResult) -> dict[str, Any]:
@@ -58,23 +59,29 @@ def result_text(result: TuneResult) -> str:
     parts += [_trials_table(result), "", _left_out(result)]
     failed = [t for t in result.trials if t.status == "failed"]
     if failed:
-        parts += ["", f"{len(failed)} failed:", *(f"  {brief(t.spec)}: {t.reason[:140]}" for t in failed[:SHOWN])]
+        shown = failed[:SHOWN]
+        named = zip(labels([t.spec for t in shown]), shown, strict=True)
+        parts += ["", f"{len(failed)} failed:", *(f"  {label}: {t.reason[:140]}" for label, t in named)]
     return "\n".join([*parts, "", result.best.to_text(comment=False).rstrip()])
 
 
 def _trials_table(result: TuneResult) -> str:
     good = [t for t in result.trials if t.status != "failed"][:SHOWN]
-    if not result.measured:
-        rows = [[brief(t.spec), duration(t.modelled_s), _rate(result, t.modelled_s)] for t in good]
-        return format_table(("kernel", "modelled", "GFLOP/s"), rows)
-    timed: list[list[object]] = [
-        [
-            brief(t.spec), duration(t.seconds or 0.0), f"{100 * (t.spread or 0):.1f}%", _rate(result, t.seconds or 0.0),
-            t.registers, "final" if t.final else "screened", "recorded" if t.recorded else "",
-        ]
-        for t in good
-    ]  # fmt: skip
-    return format_table(("kernel", "time", "spread", "GFLOP/s", "registers", "timed", ""), timed)
+    specs = [t.spec for t in good]
+    named = list(zip(labels(specs), good, strict=True))
+    if result.measured:
+        headers: Sequence[str] = ("kernel", "time", "spread", "GFLOP/s", "registers", "timed", "")
+        rows = [[label, *_timed(result, t)] for label, t in named]
+    else:
+        headers = ("kernel", "modelled", "GFLOP/s")
+        rows = [[label, duration(t.modelled_s), _rate(result, t.modelled_s)] for label, t in named]
+    return "\n".join(filter(None, (format_table(headers, rows), shared_text(specs))))
+
+
+def _timed(result: TuneResult, t: Trial) -> list[object]:
+    seconds = t.seconds or 0.0
+    how = ["final" if t.final else "screened", "recorded" if t.recorded else ""]
+    return [duration(seconds), f"{100 * (t.spread or 0):.1f}%", _rate(result, seconds), t.registers, *how]
 
 
 def _rate(result: TuneResult, seconds: float) -> str:
@@ -84,44 +91,78 @@ def _rate(result: TuneResult, seconds: float) -> str:
 
 def _left_out(result: TuneResult) -> str:
     tried = len(result.trials)
-    said = f"{result.combinations} combinations, {len(result.pruned)} left out before compiling, {tried} tried"
+    left, done = ("before compiling", "tried") if result.measured else ("by rule or model", "modelled; none was run")
+    said = f"{result.combinations} combinations, {len(result.pruned)} left out {left}, {tried} {done}"
     noise = sum(t.discarded for t in result.trials)
     if result.measured:
         said += f", {result.timings} timings in {result.wall_s:.1f} s, {noise} contended samples discarded"
     return "\n".join([said, *(f"  {count} by the {by}: {why}" for by, why, count in result.pruning[:SHOWN])])
 
 
-def brief(spec: Spec) -> str:
-    """A spec in a line: its tiles, then what is on, then its numbers."""
-    tiles = ["x".join(map(str, spec.block))]
+def labels(specs: Sequence[Spec]) -> list[str]:
+    """Each of the specs that are listed together in a line: its tiles, and of all else that is on what not all have."""
+    rows = [_parts(spec) for spec in specs]
+    shared = _shared(rows)
+    return [
+        " ".join([*tiles(spec), *(part for part in row if part not in shared)])
+        for spec, row in zip(specs, rows, strict=True)
+    ]
+
+
+def shared_text(specs: Sequence[Spec]) -> str:
+    """What the labels of several specs leave out; empty where that is nothing."""
+    shared = _shared([_parts(spec) for spec in specs])
+    return f"all of them: {', '.join(shared)}" if shared else ""
+
+
+def tiles(spec: Spec) -> list[str]:
+    """The sizes of a spec's tiles: of its block, of a warp (w), of a thread (t) and the pieces that it has of them."""
+    sizes = ["x".join(map(str, spec.block))]
     if spec.warp is not None and spec.has("warptile"):
-        tiles.append("w" + "x".join(map(str, spec.warp)))
-    tiles.append("t" + "x".join(map(str, spec.thread)))
-    ways = [toggle for toggle in WAYS if spec.has(toggle)]
-    names = ("stages", "unroll", "split_k", "min_blocks", "cta_swizzle", "persistent")
-    defaults = {row.name: row.default for row in SETTINGS if row.name in names}
-    numbers = [f"{name} {getattr(spec, name)}" for name in names if getattr(spec, name) != defaults[name]]
-    return " ".join([*tiles, *ways, *numbers])
+        sizes.append("w" + "x".join(map(str, spec.warp)))
+    sizes.append("t" + "x".join(map(str, spec.thread)))
+    pieces = "x".join(map(str, spec.warp_iterations))
+    return [*sizes, f"{pieces} pieces"] if pieces != "1x1" else sizes
+
+
+def _parts(spec: Spec) -> list[str]:
+    """All but the tiles, as the language's tables have it: what is on, then lines that are not at their default."""
+    lines = [line for line in spec.to_text(comment=False).splitlines() if line.split()[0] not in ELSEWHERE]
+    return [t.name for t in TOGGLES if spec.has(t.name)] + [" ".join(line.split()) for line in lines]
+
+
+def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [part for part in rows[0] if all(part in row for row in rows)] if rows else []
 
 
 def records_table(records: Sequence[Record]) -> str:
     """Recorded results, one a row; with several machines each row says which."""
+    specs = [_spec_of(r) for r in records]
+    known = [spec for spec in specs if spec is not None]
+    told = iter(labels(known))
+    named = [r.key if spec is None else next(told) for r, spec in zip(records, specs, strict=True)]
+    headers = ("shape", "kernel", "time", "spread", "GFLOP/s", "timed", "L2", "status", "machine")
+    rows = [_record_row(label, r) for label, r in zip(named, records, strict=True)]
+    return "\n".join(filter(None, (format_table(headers, rows), shared_text(known))))
+
+
+def _spec_of(record: Record) -> Spec | None:
+    """None where this gemmgen has no such spec any more."""
     from gemmgen.api import parse
 
-    rows = []
-    for r in records:
-        seconds = "-" if r.seconds is None else duration(r.seconds)
-        rate = "-" if r.gflops is None else f"{r.gflops:,.0f}"
-        spread = "-" if r.spread is None else f"{100 * r.spread:.1f}%"
-        try:
-            kernel = brief(parse(r.spec))
-        except GemmgenError:
-            kernel = r.key
-        rows.append(
-            ["x".join(map(str, r.shape)), kernel, seconds, spread, rate, "final" if r.level else "screened",
-             "warm" if r.warm else "cold", r.status, f"{r.machine.gpu}, {r.machine.driver}, NVRTC {r.machine.nvrtc}"]
-        )  # fmt: skip
-    return format_table(("shape", "kernel", "time", "spread", "GFLOP/s", "timed", "L2", "status", "machine"), rows)
+    try:
+        return parse(record.spec)
+    except GemmgenError:
+        return None
+
+
+def _record_row(label: str, r: Record) -> list[object]:
+    seconds = "-" if r.seconds is None else duration(r.seconds)
+    rate = "-" if r.gflops is None else f"{r.gflops:,.0f}"
+    spread = "-" if r.spread is None else f"{100 * r.spread:.1f}%"
+    timed, cache = "final" if r.level else "screened", "warm" if r.warm else "cold"
+    machine = f"{r.machine.gpu}, {r.machine.driver}, NVRTC {r.machine.nvrtc}"
+    return ["x".join(map(str, r.shape)), label, seconds, spread, rate, timed, cache, r.status, machine]
 
 
 # --- Plots ----------------------------------------------------------------------------------------------------------
@@ -174,8 +215,33 @@ def rates(result: TuneResult) -> list[tuple[Spec, float]]:
     return [(spec, 2.0 * m * n * k / seconds / 1e9) for spec, seconds in timed if seconds]
 
 
-def plot_text(found: Sequence[Points]) -> str:
-    """Bars of text: the best GFLOP/s with each value of each parameter."""
+def only_left(result: TuneResult) -> list[str]:
+    """A line for each setting of which one value is left in the plot, as kernels with the others have no time."""
+    kept: dict[str, set[str]] = {}
+    gone: dict[str, set[str]] = {}
+    timed = {t.label for t in result.trials if t.seconds or not result.measured}
+    for label in (*(t.label for t in result.trials), *(p.label for p in result.pruned)):
+        into = kept if label in timed else gone
+        for name, _, value in (choice.partition(" ") for choice in label.split(", ")):
+            into.setdefault(name, set()).add(value)
+    return [
+        f"{name}: only {next(iter(values))} has times; every kernel with {_in_order(others)} was left out or failed"
+        for name, values in kept.items()
+        if len(values) == 1 and (others := gone.get(name, set()) - values)
+    ]
+
+
+def _in_order(values: Iterable[str]) -> str:
+    return " or ".join(sorted(values, key=lambda v: ([int(n) for n in re.findall("[0-9]+", v)], v)))
+
+
+def plot_text(found: Sequence[Points], title: str = "", notes: Sequence[str] = ()) -> str:
+    """Bars of text: the best GFLOP/s with each value of each parameter, under a heading where there is a ``title``."""
+    head = [f"{title}: GFLOP/s of the fastest kernel with each value", ""] if title else []
+    return "\n".join([*head, _bars(found), *notes])
+
+
+def _bars(found: Sequence[Points]) -> str:
     highest = max((rate for p in found for rate in p.best.values()), default=1.0)
     lines = []
     for p in found:

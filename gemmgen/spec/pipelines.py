@@ -36,7 +36,8 @@ def architecture_problem(spec: Spec, arch: str) -> str | None:
             return f"{toggle} needs compute capability {least // 10}.{least % 10}, and {arch} is below it"
     if adds_vectors(spec) and there is not None and there < VECTOR_ARCH:
         needs = f"needs compute capability {VECTOR_ARCH // 10}.{VECTOR_ARCH % 10}, and {arch} is below it"
-        return f"atomics adds several elements at once with float4, which {needs}; 'arch {arch}' in the spec adds one"
+        hint = f"write 'arch {arch}' in the spec, and they are added one at a time"
+        return f"atomics with float4 adds several elements of C at once, which {needs}; {hint}"
     return None
 
 

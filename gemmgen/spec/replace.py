@@ -15,6 +15,7 @@ from gemmgen.spec.tuning import settled_choices
 
 _ROWS: dict[str, Setting] = {f: row for row in SETTINGS for f in row.fields}
 _TEXT = ("comment", "filename")
+_TOGGLES = frozenset(t.name for t in TOGGLES)
 
 
 def replaced(spec: Spec, changes: Mapping[str, Any]) -> Spec:
@@ -27,8 +28,11 @@ def settled(changes: Mapping[str, Any]) -> dict[str, Any]:
     found: list[Problem] = []
     values: dict[str, Any] = {}
     for name, value in changes.items():
+        if name in _TOGGLES:
+            found.append(_toggle_alone(name, value))
+            continue
         if name not in _ROWS and name not in _TEXT:
-            found.append(Problem(f"unknown setting {quoted(name)}", did_you_mean(name, _ROWS)))
+            found.append(Problem(f"unknown setting {quoted(name)}", did_you_mean(name, (*_ROWS, *_TOGGLES))))
             continue
         try:
             values[name] = _value(name, value)
@@ -37,6 +41,13 @@ def settled(changes: Mapping[str, Any]) -> dict[str, Any]:
     if found:
         raise SpecError(found)
     return values
+
+
+def _toggle_alone(name: str, value: Any) -> Problem:
+    """A toggle that is passed as if it were a setting."""
+    changed = f"spec.use {'-' if value is False else '|'} {{{name!r}}}"
+    hint = f"write use={changed}; with variants use=[spec.use, {changed}]"
+    return Problem(f"{name} is a toggle: one of the names in use, and no setting of its own", hint)
 
 
 def legal(spec: Spec, values: Mapping[str, Any]) -> Spec:

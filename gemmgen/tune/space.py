@@ -134,7 +134,7 @@ def ranked(space: Space, shape: Shape, gpu: Gpu, align: Align | None = None) -> 
     limit = WORST * kept[0][0] if kept else 0.0
     for seconds, _, candidate in kept:
         if seconds > limit:
-            why = f"modelled {seconds / kept[0][0]:.1f} times slower than the best"
+            why = f"modelled more than {WORST:g} times slower than the best"
             hopeless.append(Pruned("model", why, candidate.label))
     kept = [row for row in kept if row[0] <= limit]
     return Ranked(tuple(c for _, _, c in kept), tuple(s for s, _, _ in kept), tuple(hopeless))

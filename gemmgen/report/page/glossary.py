@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gemmgen.analysis.bottleneck import CAUSES, MEANS
 from gemmgen.analysis.paragraph import LIMIT
@@ -37,3 +37,19 @@ GLOSSARY: Mapping[str, str] = {
     "TMA": "tensor memory accelerator: an engine that copies whole tiles to shared memory when one thread asks it to",
     "as written": "of the program\u2019s text, before the compiler joins, moves or adds instructions",
 }
+
+IN_README = (
+    "SM", "warp, lane", "sector, request", "wavefront, bank conflict", "step", "fragment", "register ports",
+    "other instructions", "closed step", "workspace, W", "idle multiprocessors", "as written",
+)  # fmt: skip
+"""Words that commands print, and that a reader of the README alone would not find."""
+
+
+def words_markdown() -> str:
+    """The words that the README explains, as a list in Markdown."""
+    return "\n".join(_items())
+
+
+def _items() -> Iterator[str]:
+    for word in IN_README:
+        yield f"- **{word}**: {GLOSSARY[word]}".replace("\u2019", "'")

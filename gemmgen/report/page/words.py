@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gemmgen.report.delta import SettingChange, spec_changes
 from gemmgen.report.page.facts import RungFacts
 from gemmgen.spec.model import SETTINGS, TOGGLES
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
     from gemmgen.spec.model import Spec
 
+MINUS = "\u2212"
 NOTABLE = 1.25
 """A figure that changes by less than this factor is not spoken of."""
 
@@ -22,36 +24,23 @@ def spec_delta(before: Spec | None, spec: Spec) -> list[str]:
     """What a spec changes, setting by setting: ``+ float4``, ``tile thread 8x1 -> 8x8``."""
     if before is None:
         return []
-    added, gone = sorted(spec.use - before.use), sorted(before.use - spec.use)
-    out = [*(f"+ {name}" for name in added), *(f"\u2212 {name}" for name in gone)]
-    old, new = _settings(before), _settings(spec)
-    for key in dict.fromkeys((*old, *new)):
-        match old.get(key), new.get(key):
-            case (None, str(value)):
-                out.append(f"+ {key} {value}")
-            case (str(value), None):
-                out.append(f"\u2212 {key} {value}")
-            case (was, value) if was != value:
-                out.append(f"{key} {was} \u2192 {value}")
-    return out
+    changes = spec_changes(before, spec)
+    toggles = sorted((c for c in changes if c.setting.startswith("use ")), key=lambda c: c.setting)
+    added, gone = [c for c in toggles if c.before is None], [c for c in toggles if c.after is None]
+    return [_delta(c) for c in (*added, *gone, *(c for c in changes if c not in toggles))]
+
+
+def _delta(change: SettingChange) -> str:
+    if change.before is not None and change.after is not None:
+        return f"{change.setting} {change.before} \u2192 {change.after}"
+    return f"{MINUS if change.after is None else '+'} {change.words}"
 
 
 def meanings(delta: Sequence[str]) -> dict[str, str]:
     """The settings of a ``spec_delta``, with the sentence that the language's table has for each."""
     docs = {t.name: t.doc for t in TOGGLES} | {s.name: s.doc for s in SETTINGS}
-    names = (item.removeprefix("+ ").removeprefix("\u2212 ") for item in delta)
+    names = (item.removeprefix("+ ").removeprefix(f"{MINUS} ") for item in delta)
     return {name: docs[name] for text in names for name in docs if text == name or text.startswith(f"{name} ")}
-
-
-def _settings(spec: Spec) -> dict[str, str]:
-    """The lines of a spec by setting, but for its name and its toggles."""
-    out = {}
-    for line in spec.to_text(comment=False).splitlines():
-        words = line.partition("#")[0].split()
-        lead = 2 if words[:1] == ["tile"] else 1
-        if words and words[0] not in ("kernel", "use"):
-            out[" ".join(words[:lead])] = " ".join(words[lead:])
-    return out
 
 
 @dataclass(frozen=True)
