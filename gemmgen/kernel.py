@@ -13,6 +13,7 @@ from gemmgen.placement import OPERANDS
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import KernelIR, Part
+    from gemmgen.runtime.arrays import TorchMatrices
     from gemmgen.runtime.cubin import Resources
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.gemm import GpuGemm
@@ -81,6 +82,12 @@ class Kernel:
         if stream is not None:
             raise ArgumentError("stream is given, and the simulator has none; leave it out, or use device='cuda'")
         return self._simulate(A, B, C, alpha, beta)
+
+    def of_torch(self, seen: TorchMatrices, A: Any, B: Any, C: Any, alpha: float, beta: float) -> Any:
+        """The call on a GPU for torch's own matrices that were looked at already, on torch's current stream."""
+        from gemmgen.runtime.arrays import torch_stream
+
+        return self._gemm.of_torch(seen, A, B, C, alpha, beta, torch_stream(seen[1]))
 
     def keep_workspace(self, stream: int) -> None:
         """Calls on this stream (its handle) share memory that is kept for it, where they need memory of their own.

@@ -10,6 +10,9 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.operands import scalar
+from gemmgen.runtime.arrays import torch_matrices
+
 if TYPE_CHECKING:
     from gemmgen.kernel import Kernel
     from gemmgen.tune.select import Choice
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from gemmgen.tune.shipped import Winner
 
 HOST = -1
+REMEMBERED = 4096
+"""Calls whose kernels are remembered."""
 SIMULATED_GPU = "h200"
 """For which GPU a kernel is chosen where there is none: the one whose winners ship."""
 
@@ -41,8 +46,32 @@ def matmul(
     the current one, without waiting. ``unordered``: the kernel may add up in no fixed order, where that is faster; else
     the result is the same bit by bit at every call. Raises ArgumentError for operands that do not fit.
     """
-    kernel = _kernel(_signature(A), _signature(B), None if C is None else _signature(C), unordered)
-    return kernel(A, B, C, alpha, beta, stream)
+    seen = None if C is None or stream is not None else torch_matrices(A, B, C)
+    if seen is None:
+        kernel = _kernel(_signature(A), _signature(B), None if C is None else _signature(C), unordered)
+        return kernel(A, B, C, alpha, beta, stream)
+    key = seen[0], unordered
+    known = _SEEN.get(key) or _SEEN.keep(key, _kernel(_signature(A), _signature(B), _signature(C), unordered))
+    return known.of_torch(seen, A, B, C, scalar("alpha", alpha), scalar("beta", beta))
+
+
+class _Seen:
+    """The kernels of calls with torch's own matrices, by what ``torch_matrices`` tells them apart by: the operands of a
+    call that repeats are looked at once. A cache, as those of the functions below."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[tuple[Any, ...], Kernel] = {}
+        self.get = self._kernels.get
+        self.clear = self._kernels.clear
+
+    def keep(self, key: tuple[Any, ...], kernel: Kernel) -> Kernel:
+        if len(self._kernels) >= REMEMBERED:
+            self._kernels.clear()
+        self._kernels[key] = kernel
+        return kernel
+
+
+_SEEN = _Seen()
 
 
 def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None, unordered: bool = False) -> Choice:
@@ -74,7 +103,7 @@ def _described(x: Any) -> tuple[Any, ...]:
     return found.shape, found.strides, found.address & 15, found.device
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=REMEMBERED)
 def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool = False) -> Kernel:
     """The kernel for operands of these descriptions. What does not fit together, the kernel itself refuses."""
     if len(a[0]) != 2 or len(b[0]) != 2 or (c is not None and len(c[0]) != 2):
@@ -93,7 +122,7 @@ def _aligned(described: tuple[Any, ...], length: int) -> int:
     return next((w for w in (16, 8) if leading % w == 0 and address % w == 0 and 4 * length % w == 0), 4)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=REMEMBERED)
 def _kernel_of(shape: Shape, align: Align, device: int, unordered: bool) -> Kernel:
     from gemmgen.kernel import PATIENCE
     from gemmgen.runtime import device as devices
@@ -115,7 +144,7 @@ def _shared(spec: Any, device: Any, arch: str | None, patience: float | None) ->
     return Kernel(spec, device, arch, patience)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=REMEMBERED)
 def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool) -> Choice:
     from gemmgen.runtime import device as devices
     from gemmgen.target import gpu as gpu_named
@@ -148,3 +177,4 @@ def forget() -> None:
     """Choose anew at the next calls, for example after tuning in this process."""
     for cached in (_kernel, _kernel_of, _shared, _choice, _own):
         cached.cache_clear()
+    _SEEN.clear()

@@ -239,3 +239,36 @@ def test_a_warm_call_adds_little_to_the_kernels_own(monkeypatch: pytest.MonkeyPa
     forget_kernel()
     assert stand_in.calls == 10_000
     assert best < 10e-6, f"{best * 1e6:.1f} us"
+
+
+def test_operands_of_torch_are_looked_at_once_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    module = sys.modules["gemmgen.matmul"]
+    asked: list[bool] = []
+    calls: list[tuple[Any, ...]] = []
+
+    class OnTorch:
+        def of_torch(self, *arguments: Any) -> Any:
+            calls.append(arguments)
+            return arguments[3]
+
+    def choose_kernel(a: Any, b: Any, c: Any, unordered: bool) -> OnTorch:
+        asked.append(unordered)
+        return OnTorch()
+
+    seen = (("shapes", "strides"), 0, 256, 512, 768)
+    monkeypatch.setattr(module, "torch_matrices", lambda *x: seen)
+    monkeypatch.setattr(module, "_kernel", choose_kernel)
+    monkeypatch.setattr(module, "_SEEN", module._Seen())
+    a, b, c = arrays(4, 4, 4)
+    for _ in range(3):
+        assert _function(a, b, c, 2, 0.5) is c
+    _function(a, b, c, unordered=True)
+    assert asked == [False, True] and len(calls) == 4
+    assert calls[0] == (seen, a, b, c, 2.0, 0.5) and type(calls[0][4]) is float
+    module._SEEN.clear()
+    _function(a, b, c)
+    assert asked == [False, True, False]
+    with pytest.raises(ArgumentError, match="alpha"):
+        _function(a, b, c, "2")

@@ -55,7 +55,11 @@ def view(x: Any, name: str = "array", stream: int = 0) -> ArrayView:
     raise ArgumentError(f"{name} is a {type(x).__name__}; it must be an array, such as numpy.ndarray or torch.Tensor")
 
 
-def torch_matrices(A: Any, B: Any, C: Any) -> tuple[tuple[Any, ...], int, int, int, int] | None:
+TorchMatrices = tuple[tuple[Any, ...], int, int, int, int]
+"""What ``torch_matrices`` says of a call."""
+
+
+def torch_matrices(A: Any, B: Any, C: Any) -> TorchMatrices | None:
     """What tells a call with three of torch's own CUDA tensors from others: (key, GPU, addresses of A, B and C).
 
     Calls with equal keys have operands of the same shapes, strides, type and alignment, all on one GPU. None for
@@ -86,6 +90,11 @@ def torch_matrices(A: Any, B: Any, C: Any) -> tuple[tuple[Any, ...], int, int, i
     except RuntimeError:  # no dense memory
         return None
     return key, device, a, b, c
+
+
+def torch_stream(device: int) -> int:
+    """The stream that torch has current on a GPU, where torch is there."""
+    return _torch_stream(sys.modules["torch"], device)
 
 
 def torch_new(A: Any, B: Any) -> Any:

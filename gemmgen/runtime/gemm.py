@@ -17,6 +17,7 @@ from gemmgen.runtime import copies, memory
 from gemmgen.runtime.arrays import (
     HOST,
     ArrayView,
+    TorchMatrices,
     current_stream,
     empty,
     stream_pointer,
@@ -83,13 +84,18 @@ class GpuGemm:
             C = self._new(A, B, beta, at) if C is None else C
         # Looking at operands costs more than anything else here: of torch's own only what tells calls apart is read.
         seen = torch_matrices(A, B, C)
-        if seen is not None:
-            key, device, a, b, c = seen
-            prepared = self._prepared.get((key, alpha, beta))
-            if prepared is not None and not _meet(prepared.spans, a, b, c) and is_current(device):
-                self._run(prepared, a, b, c, at)
-                return C
-        return self._call(A, B, C, alpha, beta, at, None if seen is None else seen[0])
+        if seen is None:
+            return self._call(A, B, C, alpha, beta, at, None)
+        return self.of_torch(seen, A, B, C, alpha, beta, at)
+
+    def of_torch(self, seen: TorchMatrices, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: int) -> Any:
+        """The same for torch's own matrices, of which is known what tells calls apart."""
+        key, device, a, b, c = seen
+        prepared = self._prepared.get((key, alpha, beta))
+        if prepared is not None and not _meet(prepared.spans, a, b, c) and is_current(device):
+            self._run(prepared, a, b, c, stream)
+            return C
+        return self._call(A, B, C, alpha, beta, stream, key)
 
     def _call(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: int, key: tuple[Any, ...] | None) -> Any:
         a, b, c = view(A, "A", stream), view(B, "B", stream), view(C, "C", stream)
