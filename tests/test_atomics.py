@@ -296,7 +296,7 @@ def test_an_addition_outside_or_misaligned_is_reported() -> None:
 # --- Counts -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     spec=st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(

@@ -110,7 +110,7 @@ def test_odd_numbers_of_tiles(name: str, tiles: tuple[int, int], variant: str) -
     same_as_along_rows(spec, variant, (rows * bm - short[0], columns * bn - short[1], 2 * bk * spec.split_k))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     spec=st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(max_threads=64, max_sums=16, max_size=16, orders=("row", "col"), way=way, cluster=True)

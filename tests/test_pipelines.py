@@ -33,7 +33,8 @@ def test_results_are_right_at_every_number_of_tiles(name: str, variant: str) -> 
     bm, bn, bk = spec.block
     unit = {"exact": bk, "guarded": 4, "guarded_unaligned": 1}[variant]
     m, n = {"exact": (2 * bm, bn), "guarded": (bm + 4, bn + 4), "guarded_unaligned": (bm + 3, bn + 1)}[variant]
-    for k in depths(spec, unit):
+    # The text on the host is compared with the simulator, bit by bit, at the others too (test_pipelines_host.py).
+    for k in depths(spec, unit)[:: 1 if variant == "guarded_unaligned" else 3]:
         a, b, c = operands(m, n, k, seed=k)
         before = c.copy()
         result = run_ordered(kernel(name, variant), a, b, c, 1.5, -0.5)
@@ -98,8 +99,12 @@ def removable(ir: KernelIR) -> list[tuple[Sync | Call, KernelIR]]:
     return found
 
 
-@pytest.mark.parametrize("variant", [GUARDED, GUARDED_UNALIGNED], ids=lambda v: v.label)
-@pytest.mark.parametrize("name", PIPELINES)
+# Where rows are not aligned, copies by TMA become those of cp.async; other pipelines stay as they are.
+SYNCHRONISED = [(name, GUARDED) for name in PIPELINES]
+SYNCHRONISED += [(name, GUARDED_UNALIGNED) for name in PIPELINES if spec_of(name).has("tma")]
+
+
+@pytest.mark.parametrize(("name", "variant"), SYNCHRONISED, ids=lambda x: x if isinstance(x, str) else x.label)
 def test_a_pipeline_without_one_of_its_synchronisations_is_caught(name: str, variant: Variant) -> None:
     ir = kernel(name, variant)
     bm, bn, bk = ir.spec.block

@@ -71,7 +71,7 @@ def test_equal_to_running(name: str, variant: str) -> None:
         same(kernel(name, variant), (m, n, k))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     spec=st.sampled_from(["plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(max_threads=128, max_sums=16, max_size=32, orders=("row", "col"), way=way, cluster=True)

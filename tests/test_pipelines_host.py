@@ -82,7 +82,7 @@ def test_the_text_is_right_bit_by_bit_at_every_number_of_tiles(module: HostModul
     bm, bn, bk = spec_of(name).block
     unit = {"exact": bk, "guarded": 4, "guarded_unaligned": 1}[variant]
     m, n = {"exact": (2 * bm, bn), "guarded": (bm + 4, bn + 4), "guarded_unaligned": (bm + 3, bn + 1)}[variant]
-    for seed, k in enumerate(depths(spec_of(name), unit)):
+    for seed, k in enumerate(depths(spec_of(name), unit)[:: 3 if variant == "guarded" else 1]):
         p = of_size(name, variant, m, n, k, seed)
         expected = simulated(name, variant, p)
         run(module, name, variant, p, reverse=seed % 3 == 1)

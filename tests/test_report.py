@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from page import Element, read
+from reporthelp import rungs_at
 
 import gemmgen
 from gemmgen.cli import run
@@ -16,7 +17,7 @@ from gemmgen.diagnostics import GemmgenError
 from gemmgen.report import ladder
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import facts, lesson, modelled_gpu, page, recorded
-from gemmgen.report.page.facts import RungFacts, facts_of
+from gemmgen.report.page.facts import RungFacts
 from gemmgen.report.page.recorded import Measured
 from gemmgen.runtime import device
 from gemmgen.spec.ladder import ladder_path
@@ -31,7 +32,7 @@ GPU = modelled_gpu(None)
 
 @pytest.fixture(scope="module")
 def gathered() -> list[RungFacts]:
-    return [facts_of(number, rung, SIZE, GPU) for number, rung in enumerate(RUNGS)]
+    return list(rungs_at(SIZE))
 
 
 def played_run(size: tuple[int, int, int] = SIZE) -> Measured:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from page import Element, read
+from reporthelp import rungs_at
 
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of
 from gemmgen.analysis.paragraph import time_text
@@ -27,8 +28,7 @@ every_step = pytest.mark.parametrize("number", MAIN[:-1], ids=[NAMES[i] for i in
 
 @pytest.fixture(scope="module")
 def gathered() -> list[RungFacts]:
-    gpu = modelled_gpu(None)
-    return [facts_of(number, rung, SIZE, gpu) for number, rung in enumerate(RUNGS)]
+    return list(rungs_at(SIZE))
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser import Browser, browser, chromium
+from reporthelp import rungs_at
 
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import modelled_gpu, page
-from gemmgen.report.page.facts import facts_of
 from gemmgen.report.page.recorded import recorded
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine (Debian's package: chromium)")
@@ -52,8 +53,9 @@ TINY = """
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gpu = modelled_gpu(None)
-    rungs = [rung for rung in RUNGS if rung.spec in SHORT]
-    html = page([facts_of(i, rung, (4096,) * 3, gpu) for i, rung in enumerate(rungs)], (4096, 4096, 4096), gpu)
+    rungs = [facts for facts in rungs_at((4096, 4096, 4096)) if facts.name in SHORT]
+    short = [replace(facts, number=i) for i, facts in enumerate(rungs)]
+    html = page(short, (4096, 4096, 4096), gpu)
     path = tmp_path_factory.mktemp("report") / "ladder.html"
     path.write_text(html, encoding="utf-8")
     return path
@@ -63,9 +65,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All rungs, with the recorded times where they are here."""
     gpu, size = modelled_gpu(None), (4096, 4096, 4096)
-    found = [facts_of(i, rung, size, gpu) for i, rung in enumerate(RUNGS)]
     path = tmp_path_factory.mktemp("whole") / "ladder.html"
-    path.write_text(page(found, size, gpu, recorded(size)), encoding="utf-8")
+    path.write_text(page(list(rungs_at(size)), size, gpu, recorded(size)), encoding="utf-8")
     return path
 
 

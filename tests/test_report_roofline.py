@@ -9,10 +9,10 @@ from math import hypot
 
 import pytest
 from page import Element, read
+from reporthelp import rungs_at
 
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import modelled_gpu, page, recorded
-from gemmgen.report.page.facts import facts_of
 from gemmgen.report.page.roofline import BUBBLE, HEIGHT, Dot, Roof, roofline
 from gemmgen.report.page.spread import CLOSE, Room, crowd, distance, passes, spread
 
@@ -40,8 +40,7 @@ def chart(dots: Sequence[Dot], cublas: float | None = 51.3) -> Element:
 def drawn() -> list[Element]:
     """Both charts of the ladder, with the recorded times where they are here, and without."""
     gpu = modelled_gpu(None)
-    gathered = [facts_of(number, rung, SIZE, gpu) for number, rung in enumerate(RUNGS)]
-    roots = [read(page(gathered, SIZE, gpu, run)) for run in (recorded.recorded(SIZE), None)]
+    roots = [read(page(list(rungs_at(SIZE)), SIZE, gpu, run)) for run in (recorded.recorded(SIZE), None)]
     return [root.by_id(name) for root in roots for name in ("roofline-global", "roofline-sm")]
 
 

@@ -64,7 +64,7 @@ def test_the_bits_are_those_of_the_registers(name: str, k: int) -> None:
             assert gemmgen.verify(one.C, a, b, start, alpha, beta).ok
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     spec=st.sampled_from(["plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(max_threads=64, max_sums=16, max_size=24, orders=("row", "col"), way=way, split=True)
@@ -185,7 +185,7 @@ def test_no_bank_is_asked_twice(name: str) -> None:
     assert all(taken == ideal for taken, ideal in on_the_way(spec_of(name)).values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     spec=st.sampled_from(["plain", "tma"]).flatmap(
         lambda way: specs(max_threads=128, max_sums=32, max_size=64, orders=("row", "col"), way=way, split=True)

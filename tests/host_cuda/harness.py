@@ -23,7 +23,7 @@ MAP_BYTES = 128
 # Multiply-adds stay two roundings, so that results are those of NumPy bit for bit. What one branch sets and another of
 # the same condition reads is set; where it is not, the simulator knows.
 FLAGS = [
-    *("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
+    *("-std=c++17", "-O0", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
     "-fsanitize=alignment,bounds",
     *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-sign-compare", "-Wno-unused-parameter"),
     *("-Wno-maybe-uninitialized", "-Wno-psabi"),
