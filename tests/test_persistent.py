@@ -137,7 +137,7 @@ def test_any_number_of_tiles(name: str, tiles: tuple[int, int], variant: str) ->
         same_as_one_block_each(replace(spec, persistent=blocks), variant, size)
 
 
-@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 7])
 @pytest.mark.parametrize("name", PERSISTENT)
 def test_stages_run_on_after_any_number_of_steps(name: str, steps: int) -> None:
     """Fewer steps along K than stages, as many and more, over many tiles of C of one block."""
