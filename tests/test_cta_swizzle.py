@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orderhelp import grouped, numbered
 from pipelinehelp import FOLDER, PIPELINES, Floats, run_ordered, spec_of
 from simhelp import operands
 from strategies import specs
@@ -17,9 +17,8 @@ from test_launch import VECTOR, planned
 from test_pipelines_counts import same
 
 import gemmgen
-from gemmgen.analysis.classes import evaluate
 from gemmgen.cuda.emit import emit_cuda
-from gemmgen.ir.nodes import KernelIR, Let, walk
+from gemmgen.ir.nodes import KernelIR, walk
 from gemmgen.launch import LARGEST, VARIANTS, Limits
 from gemmgen.lower import lower
 from gemmgen.report.ablation import ablations
@@ -42,18 +41,7 @@ def tiles(ir: KernelIR, columns: int, rows: int) -> list[tuple[int, int]]:
     number = np.arange(columns * rows, dtype=np.int64)
     known = {"blockIdx.x": number % columns, "blockIdx.y": number // columns}
     known |= {"gridDim.x": np.asarray(columns), "gridDim.y": np.asarray(rows)}
-    lets = [s for s in walk(ir.body) if isinstance(s, Let)]
-    for s in lets[: 1 + [s.var.name for s in lets].index("tileCol")]:
-        known[s.var.name] = evaluate(s.expr, known)
-        assert s.var.lo <= known[s.var.name].min() and known[s.var.name].max() <= (s.var.hi or 0)
-    return list(zip(known["tileRow"].tolist(), known["tileCol"].tolist(), strict=True))
-
-
-def grouped(columns: int, rows: int, group: int) -> Iterator[tuple[int, int]]:
-    """What it should be."""
-    for first in range(0, rows, group):
-        for column in range(columns):
-            yield from ((row, column) for row in range(first, min(first + group, rows)))
+    return numbered(list(walk(ir.body)), known)
 
 
 @pytest.mark.parametrize("group", [2, 3, 8, 256])

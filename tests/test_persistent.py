@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orderhelp import grouped, numbered
 from pipelinehelp import FOLDER, PIPELINES, Floats, kernel, run_ordered, spec_of
 from simhelp import close, operands
 from strategies import specs
@@ -61,18 +61,7 @@ def tiles(ir: KernelIR, columns: int, rows: int) -> list[tuple[int, int]]:
     """(row, column) of the tiles of C by their numbers."""
     known = {"tile": np.arange(columns * rows, dtype=np.int64)}
     known |= {"tileRows": np.asarray(rows), "tileCols": np.asarray(columns)}
-    lets = [s for s in walk(loop_of(ir).body) if isinstance(s, Let)]
-    for s in lets[: 1 + [s.var.name for s in lets].index("tileCol")]:
-        known[s.var.name] = evaluate(s.expr, known)
-        assert s.var.lo <= known[s.var.name].min() and known[s.var.name].max() <= (s.var.hi or 0)
-    return list(zip(known["tileRow"].tolist(), known["tileCol"].tolist(), strict=True))
-
-
-def grouped(columns: int, rows: int, group: int) -> Iterator[tuple[int, int]]:
-    """What it should be: along rows where a group is one row."""
-    for first in range(0, rows, group):
-        for column in range(columns):
-            yield from ((row, column) for row in range(first, min(first + group, rows)))
+    return numbered(list(walk(loop_of(ir).body)), known)
 
 
 @pytest.mark.parametrize("group", [0, 2, 3, 8, 256])

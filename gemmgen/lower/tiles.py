@@ -85,9 +85,9 @@ class Tiles:
             return let(out, name, number * self.s.extent("k"))
         if value_of(number) == 0:
             return Const(0)
-        far = self.far(ahead)
-        before = far - 1 if isinstance(far, Const) else self.stages - (self.depth - ahead + 1)
-        later = self.first + (self.t + before if ahead else self.t - 1) * self.s.extent("k")
+        named = not isinstance(self.far(ahead), Const)
+        before = self.t + (self.stages - (self.depth - ahead + 1)) if named else self.t + ahead - 1
+        later = self.first + before * self.s.extent("k")
         return let(out, name, later if self._in_turns(ahead) else Select(number.eq(0), Const(0), later))
 
     def ends(self, ahead: int, out: list[Stmt]) -> Expr | None:
