@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from simhelp import grid_of
 
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.launch import GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.lower import lower
+from gemmgen.runtime.cubin import Resources
+from gemmgen.runtime.nvrtc import NvrtcMissing, compile_cubin
 from gemmgen.sim.run import DEFAULT, GlobalArray, Options, RunResult, merged, run_kernel
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load
@@ -77,3 +80,11 @@ def run_ordered(
         results.append(run_kernel(kernel, grid_of(kernel, {"M": m, "N": n, "K": k}), given, arrays, options))
     c[...] = flat["C"].reshape(c.shape, order=orders["C"])
     return results[0] if len(results) == 1 else merged(results)
+
+
+def resources_of(text: str, arch: str, name: str) -> Resources:
+    """What a kernel takes as compiled; the test is skipped, with the reason, where there is no compiler."""
+    try:
+        return compile_cubin(text, arch, name=name).resources
+    except NvrtcMissing as e:
+        pytest.skip(str(e))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelinehelp import PIPELINES, kernel, run_ordered, spec_of
+from pipelinehelp import PIPELINES, kernel, resources_of, run_ordered, spec_of
 from simhelp import operands
 from strategies import specs
 from test_pipelines_counts import given_for, same
@@ -19,12 +19,11 @@ from test_pipelines_counts import given_for, same
 import gemmgen
 from gemmgen.analysis.counts import count
 from gemmgen.cuda.emit import emit_cuda
-from gemmgen.diagnostics import CompileError, SpecError
+from gemmgen.diagnostics import SpecError
 from gemmgen.ir.nodes import KernelIR, Stmt, Store, edit
 from gemmgen.lower import lower, lower_program
 from gemmgen.lower.walk import Walk
 from gemmgen.report.ablation import ablations
-from gemmgen.runtime.nvrtc import compile_cubin
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
 from gemmgen.tile import SHARED_LIMIT, print_tile
@@ -224,13 +223,7 @@ def test_padding_that_takes_a_conflict_of_four_away() -> None:
 def test_the_text_compiles_without_spills(name: str, variant: str, arch: str) -> None:
     if arch == "sm_80" and spec_of(name).has("tma"):
         pytest.skip("tma needs sm_90")
-    try:
-        made = compile_cubin(emit_cuda(kernel(name, variant)), arch, name=name)
-    except CompileError as e:
-        if "not installed" in str(e):
-            pytest.skip(str(e))
-        raise
-    assert made.resources.spill_bytes == 0
+    assert resources_of(emit_cuda(kernel(name, variant)), arch, name).spill_bytes == 0
 
 
 def test_the_text_says_why() -> None:
