@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 import gemmgen
-from gemmgen.matmul import choice_for
+from gemmgen.dispatch.matmul import choice_for
 from gemmgen.runtime.device import current
 
 SPEC = """

@@ -21,7 +21,10 @@ from gemmgen.version import __version__
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
     from gemmgen.analysis.occupancy import Occupancy, occupancy
-    from gemmgen.api import compile, emit, load, lower, parse, variants
+    from gemmgen.api.explaining import explain
+    from gemmgen.api.kernel import Kernel, compile
+    from gemmgen.api.simulation import Simulation, simulate
+    from gemmgen.api.specs import emit, load, lower, parse, variants
     from gemmgen.diagnostics import (
         ArgumentError,
         CompileError,
@@ -31,11 +34,8 @@ if TYPE_CHECKING:
         SpecError,
         TuneError,
     )
-    from gemmgen.explaining import explain
+    from gemmgen.dispatch.matmul import matmul
     from gemmgen.isa.memory import shared_wavefronts
-    from gemmgen.kernel import Kernel
-    from gemmgen.matmul import matmul
-    from gemmgen.simulation import Simulation, simulate
     from gemmgen.spec.model import Spec
     from gemmgen.tune.tuner import TuneResult
     from gemmgen.tune.tuning import tune
@@ -75,7 +75,7 @@ __all__ = [
 _HOME = {
     "gemmgen.analysis.explain": ("Explanation",),
     "gemmgen.analysis.occupancy": ("Occupancy", "occupancy"),
-    "gemmgen.api": ("compile", "emit", "load", "lower", "parse", "variants"),
+    "gemmgen.api.specs": ("emit", "load", "lower", "parse", "variants"),
     "gemmgen.diagnostics": (
         "ArgumentError",
         "CompileError",
@@ -85,11 +85,11 @@ _HOME = {
         "SpecError",
         "TuneError",
     ),
-    "gemmgen.explaining": ("explain",),
+    "gemmgen.api.explaining": ("explain",),
     "gemmgen.isa.memory": ("shared_wavefronts",),
-    "gemmgen.kernel": ("Kernel",),
-    "gemmgen.matmul": ("matmul",),
-    "gemmgen.simulation": ("Simulation", "simulate"),
+    "gemmgen.api.kernel": ("Kernel", "compile"),
+    "gemmgen.dispatch.matmul": ("matmul",),
+    "gemmgen.api.simulation": ("Simulation", "simulate"),
     "gemmgen.spec.model": ("Spec",),
     "gemmgen.tune.tuner": ("TuneResult",),
     "gemmgen.tune.tuning": ("tune",),

@@ -16,9 +16,20 @@ NAMES = ["k1", "x", "smem_k", "float4_test", "kernel_a", "Gemm"]
 
 
 @st.composite
-def specs(draw: st.DrawFn, *, max_threads: int = 256, max_sums: int = 64, max_bk: int = 17, max_size: int = 256,
-          orders: tuple[str, ...] = ("row",), way: str | None = None, split: bool = False,
-          cluster: bool = False, dependent: bool = False, atomics: bool = False) -> Spec:
+def specs(
+    draw: st.DrawFn,
+    *,
+    max_threads: int = 256,
+    max_sums: int = 64,
+    max_bk: int = 17,
+    max_size: int = 256,
+    orders: tuple[str, ...] = ("row",),
+    way: str | None = None,
+    split: bool = False,
+    cluster: bool = False,
+    dependent: bool = False,
+    atomics: bool = False,
+) -> Spec:
     """A legal spec. ``max_threads`` in a block, ``max_sums`` accumulators in a thread, ``max_bk`` and ``max_size``
     (of BM and BN) keep it small enough to simulate; ``orders`` are the memory orders that operands may have. ``way``:
     tiles pass through shared memory, and are brought so ("plain", "cpasync", "tma"; TMA may need larger tiles).

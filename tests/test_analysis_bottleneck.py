@@ -10,8 +10,8 @@ from gemmgen.analysis.advice import advise
 from gemmgen.analysis.bottleneck import CAUSES, MEANS, RESOURCES, bottleneck, cost_of, costs
 from gemmgen.analysis.changes import sets
 from gemmgen.analysis.explain import Explanation
+from gemmgen.api.explaining import explain
 from gemmgen.diagnostics import GemmgenError
-from gemmgen.explaining import explain
 from gemmgen.report.ladder import RUNGS, Rung
 from gemmgen.spec.ladder import ladder_path
 from gemmgen.spec.parse import load, parse

@@ -15,13 +15,13 @@ from gemmgen.analysis.advice import TRIES, Advice, advise
 from gemmgen.analysis.counts import Counts, count
 from gemmgen.analysis.explain import Compiled, Explanation, explained, named_registers, register_limit
 from gemmgen.analysis.traffic import compulsory_bytes, flops
+from gemmgen.api.explaining import explain
+from gemmgen.api.simulation import simulate
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.explaining import explain
 from gemmgen.launch import plan_aligned
 from gemmgen.lower import lower
 from gemmgen.report.explained import explanation_text
-from gemmgen.simulation import simulate
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
 from gemmgen.target import gpu

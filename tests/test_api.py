@@ -15,7 +15,7 @@ from simhelp import operands, run_ir
 
 import gemmgen
 from gemmgen import ArgumentError, SimulationFault, SpecError
-from gemmgen.kernel import Kernel
+from gemmgen.api.kernel import Kernel
 from gemmgen.lower import lower
 from gemmgen.tile import build
 from gemmgen.tile.variant import EXACT
@@ -68,7 +68,7 @@ def test_every_public_name_is_there() -> None:
         gemmgen.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("first", ["gemmgen.lower", "gemmgen.verify", "gemmgen.simulation"])
+@pytest.mark.parametrize("first", ["gemmgen.lower", "gemmgen.verify", "gemmgen.api.simulation"])
 def test_functions_keep_the_names_they_share_with_modules(first: str) -> None:
     code = f"import {first}; import gemmgen; import {first}; print(gemmgen.lower.__name__, gemmgen.verify.__name__)"
     assert python(code).split() == ["lower", "verify"]

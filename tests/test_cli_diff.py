@@ -149,7 +149,7 @@ def test_dependents_leave_together_and_it_is_said() -> None:
 
 
 def test_ablate_a_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import gemmgen.explaining as explaining
+    import gemmgen.api.explaining as explaining
 
     monkeypatch.setattr(explaining, "_compiled", lambda *_: None)  # counts need no compiler, and this is quicker
     path = tmp_path / "piped.gemm"
@@ -184,7 +184,7 @@ def test_a_wrong_ablation_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_what_the_compiled_loop_would_add_is_said_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import gemmgen.explaining as explaining
+    import gemmgen.api.explaining as explaining
 
     monkeypatch.setattr(explaining, "_loop", lambda *_: None)
     for arguments in (["diff", "regblock2d", "vectorized"], ["ablate", "smem", "--size", "64"], ["explain", "smem"]):
@@ -200,8 +200,8 @@ def test_what_the_compiled_loop_would_add_is_said_once(
 def test_what_is_not_legal_is_said_under_the_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import gemmgen.api.explaining as explaining
     import gemmgen.cli.ablate as command
-    import gemmgen.explaining as explaining
 
     monkeypatch.setattr(explaining, "_compiled", lambda *_: None)
     monkeypatch.setattr(command, "is_right", lambda spec: True)
@@ -250,9 +250,9 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_on_a_gpu_ablations_are_timed_in_one_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import gemmgen.api.explaining as explaining
     import gemmgen.cli.ablate as command
     import gemmgen.cli.timing as timing
-    import gemmgen.explaining as explaining
     import gemmgen.runtime.device as device
     from gemmgen.report.bench import Comparison
     from gemmgen.runtime.timing import Bench, Timing

@@ -45,7 +45,10 @@ LADDER = {  # block, warp, thread, threads a block, toggles
     ),
     "splitk": ((64, 64, 16), None, (8, 4), 128, "coalescing smem transposeA float4"),
     "skinny": (
-        (16, 64, 32), (16, 32), (4, 4), 64,
+        (16, 64, 32),
+        (16, 32),
+        (4, 4),
+        64,
         "coalescing smem transposeA float4 warptile cpasync prefetch",
     ),
 }

@@ -21,7 +21,7 @@ from gemmgen.launch import (
     as_float32,
     plan,
 )
-from gemmgen.overlap import Rows
+from gemmgen.launch.overlap import Rows
 from gemmgen.spec.ladder import ladder_path
 from gemmgen.spec.model import Operand, Spec
 

@@ -13,12 +13,12 @@ import pytest
 import gemmgen
 from gemmgen import matmul as _function
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.matmul import choice_for, forget
+from gemmgen.dispatch import shipped as shipping
+from gemmgen.dispatch.matmul import choice_for, forget
+from gemmgen.dispatch.select import FAR, by_model, choose
+from gemmgen.dispatch.shipped import Winner, document
 from gemmgen.target import GPUS
-from gemmgen.tune import shipped as shipping
-from gemmgen.tune.select import FAR, by_model, choose
 from gemmgen.tune.shapes import alignment_of, distance, kind_of, order_of_nearness, packed
-from gemmgen.tune.shipped import Winner, document
 
 H200, T4 = GPUS["h200"], GPUS["t4"]
 ALIGNED = (16, 16, 16)
@@ -128,7 +128,7 @@ def test_every_winner_that_ships_is_a_legal_spec(path: Path) -> None:
 
 def test_the_users_records_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gemmgen import matmul as name_of_the_function
-    from gemmgen.matmul import _own
+    from gemmgen.dispatch.matmul import _own
     from gemmgen.tune.records import Machine, Record, Records
 
     assert callable(name_of_the_function)
@@ -224,7 +224,7 @@ class Counting:
 def test_a_warm_call_adds_little_to_the_kernels_own(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    module = sys.modules["gemmgen.matmul"]
+    module = sys.modules["gemmgen.dispatch.matmul"]
     stand_in = Counting()
     monkeypatch.setattr(module, "_kernel_of", lambda *a: stand_in)
     forget_kernel = module._kernel.cache_clear  # type: ignore[attr-defined]
@@ -244,7 +244,7 @@ def test_a_warm_call_adds_little_to_the_kernels_own(monkeypatch: pytest.MonkeyPa
 def test_operands_of_torch_are_looked_at_once_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    module = sys.modules["gemmgen.matmul"]
+    module = sys.modules["gemmgen.dispatch.matmul"]
     asked: list[bool] = []
     calls: list[tuple[Any, ...]] = []
 

@@ -329,7 +329,7 @@ def test_the_command_fails_where_a_rung_is_wrong(
 def test_a_kernel_that_cannot_be_counted_is_still_drawn(
     no_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gemmgen import explaining
+    from gemmgen.api import explaining
 
     real = explaining.explain
 

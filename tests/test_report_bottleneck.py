@@ -10,7 +10,7 @@ from reporthelp import rungs_at
 
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of
 from gemmgen.analysis.paragraph import time_text
-from gemmgen.explaining import explain
+from gemmgen.api.explaining import explain
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import modelled_gpu, page
 from gemmgen.report.page.facts import RungFacts, facts_of

@@ -12,6 +12,8 @@ from tunehelp import FakeBackend
 
 import gemmgen
 from gemmgen.cli import run
+from gemmgen.dispatch.select import Choice
+from gemmgen.dispatch.shipped import shipped
 from gemmgen.report.suite import Broken, Row, suite_dict, suite_table
 from gemmgen.runtime.check import Checked
 from gemmgen.runtime.timing import Bench, Timing
@@ -19,9 +21,7 @@ from gemmgen.tune.backend import Failed
 from gemmgen.tune.estimate import estimate
 from gemmgen.tune.families import default_specs
 from gemmgen.tune.records import Records
-from gemmgen.tune.select import Choice
 from gemmgen.tune.shapes import Shape
-from gemmgen.tune.shipped import shipped
 from gemmgen.tune.suite import F32
 
 SPEC = gemmgen.parse("kernel one\ntile block 64x64x8\ntile thread 4x4\nuse coalescing, smem\n")

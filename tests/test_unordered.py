@@ -13,12 +13,12 @@ from tunehelp import FakeBackend
 
 import gemmgen
 from gemmgen.cli import run
+from gemmgen.dispatch.select import by_model, choose
+from gemmgen.dispatch.shipped import Winner, winners
 from gemmgen.target import gpu as gpu_named
 from gemmgen.tune.estimate import EARLY_LAUNCH_S, LAUNCH_S, estimate
 from gemmgen.tune.families import default_specs
 from gemmgen.tune.records import Machine, Record, Records, adds_in_memory
-from gemmgen.tune.select import by_model, choose
-from gemmgen.tune.shipped import Winner, winners
 from gemmgen.tune.space import refused
 
 DEEP = (64, 64, 65536)

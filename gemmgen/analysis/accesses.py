@@ -40,6 +40,7 @@ from gemmgen.ir.nodes import (
     TensorMap,
     shape_of,
 )
+from gemmgen.ir.types import WARP
 
 THREAD = "threadIdx.x"
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -47,7 +48,6 @@ GRID_SIZE = ("gridDim.x", "gridDim.y", "gridDim.z")
 DIMS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
 """Rows and columns of each matrix."""
 LEADING = {"A": "lda", "B": "ldb", "C": "ldc"}
-WARP = 32
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gemmgen.analysis.accesses import THREAD, WARP, Access, sites
+from gemmgen.analysis.accesses import THREAD, Access, sites
 from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import BANKS, ideal_wavefronts, lanes_together, shared_wavefronts
 
 

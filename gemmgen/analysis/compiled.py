@@ -13,10 +13,10 @@ from itertools import product
 from gemmgen.analysis.counts import AccessCost, Counts
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.ir.nodes import Load
+from gemmgen.ir.types import WARP
 
 NEAR = 0.03
 """Loads a multiply-add that count as the same: a loop's first or last turn may stand outside it."""
-WARP = 32
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from gemmgen.analysis.counts import AccessCost, Counts
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.ir.nodes import Call
+from gemmgen.ir.types import WARP
 from gemmgen.isa.atomic import ADD
-from gemmgen.isa.memory import WARP
 
 _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
 _SHARED = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from gemmgen.analysis.accesses import THREAD, WARP, Access, BoxLoad, MultiplyAdd, Site, launch_grid, sites
+from gemmgen.analysis.accesses import THREAD, Access, BoxLoad, MultiplyAdd, Site, launch_grid, sites
 from gemmgen.analysis.classes import Classes, classify, evaluate, index_values
 from gemmgen.analysis.merging import merged
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.facts import variables
 from gemmgen.ir.nodes import Call, KernelIR, Load, Store
+from gemmgen.ir.types import WARP
 from gemmgen.isa import memory
 
 if TYPE_CHECKING:

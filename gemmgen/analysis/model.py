@@ -17,14 +17,14 @@ from gemmgen.analysis.occupancy import Occupancy
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Size, compulsory_bytes
 from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.types import WARP
+from gemmgen.isa.memory import SECTOR
 from gemmgen.target import GB, Gpu
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
 
 RESOURCES = ("compute", "issue", "shared", "l1", "l2", "dram", "latency")
-SECTOR = 32
-WARP = 32
 
 LOADS_AHEAD = 4
 """Turns of a rolled loop over K whose loads the compiler issues together."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.types import WARP
 from gemmgen.target import Gpu, Limits
 from gemmgen.target import gpu as find_gpu
-
-WARP = 32
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.analysis.counts import Counts
-from gemmgen.placement import ITEM
+from gemmgen.launch.placement import ITEM
 
 Size = tuple[int, int, int]
 

@@ -8,6 +8,7 @@ import typer
 
 from gemmgen.cli import artifacts, exits, output
 from gemmgen.cli.options import Json
+from gemmgen.ir.types import WARP
 
 if TYPE_CHECKING:
     from gemmgen.analysis.accesses import Access
@@ -99,9 +100,6 @@ def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, Ban
         for n, x in found.items()
         if number in (None, n)
     ]
-
-
-WARP = 32
 
 
 def title(ir: KernelIR, number: int, a: Access, warp: int) -> str:

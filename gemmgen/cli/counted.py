@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
 def launched(job: dict[str, Any]) -> int:
     """Run one product of zeros on the GPU; the number of its kernels."""
     import gemmgen
-    from gemmgen.explaining import launches
+    from gemmgen.api.explaining import launches
     from gemmgen.runtime.device import required
     from gemmgen.runtime.driver import call
     from gemmgen.runtime.memory import DeviceArray

@@ -7,7 +7,7 @@ import sys
 
 from gemmgen.cli.exits import UsageError
 from gemmgen.cli.options import Size
-from gemmgen.placement import ITEM
+from gemmgen.launch.placement import ITEM
 
 ADDRESSABLE = 1 << 47  # bytes, more than any machine that could be asked
 

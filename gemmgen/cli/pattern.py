@@ -7,8 +7,8 @@ import operator
 from collections.abc import Callable
 
 from gemmgen.cli.exits import UsageError
+from gemmgen.ir.types import WARP
 
-LANES = 32
 INACTIVE = "-"
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -29,11 +29,11 @@ def words_of(text: str) -> list[int | None]:
     ``lane`` with + - * / % ^ & | and parentheses, in whole numbers. Raises UsageError."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 1:
-        if len(parts) > LANES:
-            raise UsageError(f"--pattern has {len(parts)} addresses; a warp has {LANES} lanes")
+        if len(parts) > WARP:
+            raise UsageError(f"--pattern has {len(parts)} addresses; a warp has {WARP} lanes")
         return [None if part == INACTIVE else _number(part) for part in parts]
     tree = _parsed(text)
-    words = [_value(tree, lane, text) for lane in range(LANES)]
+    words = [_value(tree, lane, text) for lane in range(WARP)]
     for lane, word in enumerate(words):
         if word < 0:
             raise UsageError(f"--pattern {text!r}: lane {lane} has address {word}, which is negative")

@@ -65,7 +65,7 @@ def compare_all(
 
 def compare(shape: tuple[int, int, int], cublas: Cublas) -> Row:
     """One shape, both sides in one run."""
-    from gemmgen.matmul import choice_for, matmul
+    from gemmgen.dispatch.matmul import choice_for, matmul
     from gemmgen.report.suite import Row
     from gemmgen.runtime.timing import KernelSide, bench
 

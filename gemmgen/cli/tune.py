@@ -33,14 +33,19 @@ def tune(
     specs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SPEC", help="Spec files or names, with tune lines or without; none: a space for the shape.",
+            metavar="SPEC",
+            help="Spec files or names, with tune lines or without; none: a space for the shape.",
             show_default=False,
         ),
     ] = None,
     sizes: Annotated[
         Sizes | None,
         typer.Option(
-            "--size", "--sizes", "--shape", metavar="SIZE,...", parser=parse_sizes,
+            "--size",
+            "--sizes",
+            "--shape",
+            metavar="SIZE,...",
+            parser=parse_sizes,
             help="Shapes to tune for, separated by commas: 4096,16x4096x4096; default: 4096.",
         ),
     ] = None,
@@ -260,7 +265,7 @@ def show_records(sizes: Sizes | None, path: Path | None, *, export: Path | None,
     if export:
         write_spec(min(good, key=rank).spec, export)
     if plot:
-        from gemmgen.api import parse
+        from gemmgen.api.specs import parse
 
         trials = [(parse(r.spec), r.gflops or 0.0) for r in good]
         draw(trials, plot, "x".join(map(str, good[0].shape)) + f" on {good[0].machine.gpu}", json)

@@ -49,6 +49,7 @@ from gemmgen.ir.nodes import (
     accesses,
     walk,
 )
+from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import CLUSTER_SYNC
 
 
@@ -340,7 +341,7 @@ class Printer:
             self._put(depth, "", s.why)
         roles = sorted(s.roles, key=lambda role: role.first)
         for at, role in enumerate(roles):
-            head = "else" if at == len(roles) - 1 and at else f"if (threadIdx.x < {32 * (role.last + 1)})"
+            head = "else" if at == len(roles) - 1 and at else f"if (threadIdx.x < {WARP * (role.last + 1)})"
             lead = "} else " if at and head != "else" else "} " if at else ""
             self._put(depth, f"{lead}{head} {{", f"{role.name}: warps {role.first} to {role.last}")
             self._scope(role.body, depth + 1, env)

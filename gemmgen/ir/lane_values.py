@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.ir.expr import Expr, Var
-from gemmgen.isa.memory import WARP
+from gemmgen.ir.types import WARP
 
 THREAD = Var("threadIdx.x", 0, 1023)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.isa.memory import WARP
+from gemmgen.ir.types import WARP
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,9 +55,7 @@ def _groups(lanes: Lanes) -> Groups:
 def copy(width: int) -> Callable[..., None]:
     """``(dst, src)``, or ``(dst, src, condition)``: where the condition is false nothing is read and zeros land."""
 
-    def meaning(
-        lanes: Lanes, dst: MemoryArgument, src: MemoryArgument, condition: IndexArgument | None = None
-    ) -> None:
+    def meaning(lanes: Lanes, dst: MemoryArgument, src: MemoryArgument, condition: IndexArgument | None = None) -> None:
         values = src.load(width) if condition is None else src.load(width, condition.truth())
         flight = dst.store_async(values, COPIES)
         groups = _groups(lanes)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.types import WARP
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     Lanes = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-WARP = 32
 BANKS = 32
 SECTOR = 32
 """Bytes of a sector: the unit in which global memory is moved."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Array, Call, If, MapRef, Ref, Stmt, TensorMap
+from gemmgen.ir.types import WARP
 from gemmgen.isa.async_copy import (
     MBARRIER_EXPECT,
     MBARRIER_FENCE,
@@ -13,7 +14,6 @@ from gemmgen.isa.async_copy import (
     MBARRIER_WAIT,
     TMA_LOAD,
 )
-from gemmgen.isa.memory import WARP
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import Scope

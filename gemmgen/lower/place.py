@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
+from gemmgen.ir.types import WARP
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
 from gemmgen.lower.scope import BIGGEST, BLOCK_Z, GLOBAL, LDC, LEADING, SIZES, K, M, N, Scope, let
 from gemmgen.tile.program import DIMS, Level, TileProgram
@@ -107,8 +108,8 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
     tn = named["TN"].expr if "TN" in named else one
     lane_level = s.p.product.level("lane")
     if _has_warps(s.p):
-        warp = let(out, "warp", s.tid // 32)
-        lane = let(out, "lane", s.tid % 32)
+        warp = let(out, "warp", s.tid // WARP)
+        lane = let(out, "lane", s.tid % WARP)
         wm, wn = named["WM"].expr, named["WN"].expr
         sub_m, sub_n = named["SUB_M"].expr, named["SUB_N"].expr
         warp_row = let(out, "warpRow", warp // (named["BN"].expr // wn))

@@ -175,9 +175,7 @@ class Fragments:
 
     # --- Multiplying -----------------------------------------------------------------------------------------------
 
-    def multiply(
-        self, k: Expr, parity: Expr, renew: Renewal | None = None, columns: Array | None = None
-    ) -> list[Stmt]:
+    def multiply(self, k: Expr, parity: Expr, renew: Renewal | None = None, columns: Array | None = None) -> list[Stmt]:
         """The outer product at step ``k``. ``renew``: how each row of A is loaded anew after its last use. ``columns``:
         where the columns of B are, if not in their set of that parity."""
         product = self.s.p.product

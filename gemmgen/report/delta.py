@@ -10,10 +10,10 @@ from gemmgen.analysis.bottleneck import RESOURCES as NAMES
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.model import RESOURCES
+from gemmgen.ir.types import WARP
 from gemmgen.report.table import duration, format_table
 from gemmgen.spec.model import TOGGLES, Spec
 
-WARP = 32
 NOTABLE = 1.1
 """A count that changes by less than this factor is not put into the sentence."""
 MOST_TOLD = 3

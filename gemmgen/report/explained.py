@@ -14,12 +14,12 @@ from gemmgen.analysis.model import RESOURCES
 from gemmgen.analysis.paragraph import counted
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes
-from gemmgen.placement import ITEM
+from gemmgen.ir.types import WARP
+from gemmgen.isa.memory import SECTOR
+from gemmgen.launch.placement import ITEM
 from gemmgen.report.table import duration, format_table
 
 WIDTH = 118
-SECTOR = 32
-WARP = 32
 
 WHAT = {
     "compute": "multiply-adds",

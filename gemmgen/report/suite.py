@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.report.table import duration, format_table
 
 if TYPE_CHECKING:
+    from gemmgen.dispatch.select import Choice
     from gemmgen.runtime.timing import Bench, Timing
-    from gemmgen.tune.select import Choice
 
 METHOD = (
     "each shape in one run: {how} of gemmgen.matmul's kernel and of cuBLAS, taking turns, over one set of operands "

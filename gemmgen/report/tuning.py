@@ -148,7 +148,7 @@ def records_table(records: Sequence[Record]) -> str:
 
 def _spec_of(record: Record) -> Spec | None:
     """None where this gemmgen has no such spec any more."""
-    from gemmgen.api import parse
+    from gemmgen.api.specs import parse
 
     try:
         return parse(record.spec)

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.verify import UNIT
+from gemmgen.ir.types import F32
 
 if TYPE_CHECKING:
     from gemmgen.runtime.memory import DeviceArray
     from gemmgen.runtime.problem import Problem
 
 
-_TINY = 2.0**-149  # its smallest subnormal
 _ON_HOST = 1 << 30  # products up to this many multiply-adds are checked on the host in a second or so
 _ROWS_AT_ONCE = 1024  # on the GPU: bounds the float64 temporaries
 _SAMPLED = 48
@@ -109,12 +108,12 @@ def _expected(first: int, a: Any, b: Any, c0: Any, alpha: float, beta: float) ->
     """Arrays of NumPy, CuPy or torch, a and b in float64; ``c0`` is not read where beta is 0."""
     k = a.shape[1]
     want = alpha * (a @ b)
-    bound = 2 * (k + 1) * UNIT * abs(alpha) * (abs(a) @ abs(b))
+    bound = 2 * (k + 1) * F32.unit_roundoff * abs(alpha) * (abs(a) @ abs(b))
     if beta != 0.0:
         added = beta * _double(c0)
         want = want + added
-        bound = bound + 2 * UNIT * abs(added)
-    return Expected(first, want, bound + UNIT * abs(want) + (k + 2) * _TINY)
+        bound = bound + 2 * F32.unit_roundoff * abs(added)
+    return Expected(first, want, bound + F32.unit_roundoff * abs(want) + (k + 2) * F32.tiny)
 
 
 def _compare(e: Expected, got: Any, how: str) -> Checked:

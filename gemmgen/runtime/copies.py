@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemmgen.placement import ITEM
+from gemmgen.launch.placement import ITEM
 from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
 
 if TYPE_CHECKING:

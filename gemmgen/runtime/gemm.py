@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.placement import ITEM, order_of
+from gemmgen.launch.placement import ITEM, order_of
 from gemmgen.runtime import copies, memory
 from gemmgen.runtime.arrays import (
     HOST,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from gemmgen.diagnostics import LaunchError
 from gemmgen.ir.nodes import Call, walk
+from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import CLUSTER_SYNC
 from gemmgen.runtime import driver
 from gemmgen.runtime.driver import on_device
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 OPT_IN_ABOVE = 48 << 10  # bytes of dynamic shared memory that need no permission
 
-WARP = 32
 REGISTER_UNIT = 256  # registers are handed out to a warp in units of this many
 
 _LETTERS = {"int": "i", "size": "N", "float": "f"}  # struct's letters for the C types of a kernel's parameters

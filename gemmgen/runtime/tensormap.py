@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import LaunchError
-from gemmgen.placement import ITEM
+from gemmgen.launch.placement import ITEM
 from gemmgen.runtime import driver
 
 if TYPE_CHECKING:

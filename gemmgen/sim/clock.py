@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmgen.sim.lanes import WARP, Active, Batch, Bools, Ints
+from gemmgen.ir.types import WARP
+from gemmgen.sim.lanes import Active, Batch, Bools, Ints
 
 Stamps = NDArray[np.int32]
 IN_FLIGHT = 1 << 30

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemmgen.ir.nodes import Role, Sync
+from gemmgen.ir.types import WARP
 from gemmgen.sim.calls import Step, Wait
-from gemmgen.sim.lanes import WARP, Active, Bools, Mask, narrow
+from gemmgen.sim.lanes import Active, Bools, Mask, narrow
 from gemmgen.sim.machine import Machine
 
 BARRIER = "__syncthreads"

@@ -11,10 +11,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmgen.ir.types import WARP
 from gemmgen.sim.clock import IN_FLIGHT, Clock
 from gemmgen.sim.count import Site
 from gemmgen.sim.faults import FaultKind
-from gemmgen.sim.lanes import WARP, Active, Batch, Bools, Ints
+from gemmgen.sim.lanes import Active, Batch, Bools, Ints
 from gemmgen.sim.values import Part
 
 Threads = NDArray[np.int32]

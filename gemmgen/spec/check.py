@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gemmgen.diagnostics import Problem, Span, SpecError, quoted
+from gemmgen.ir.types import WARP
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
 from gemmgen.spec.steps import idle, step_problems
 from gemmgen.spec.suggest import (
-    LANES,
     MAX_ACCUMULATORS,
     MAX_SIZE,
     MAX_THREADS,
@@ -80,11 +80,7 @@ def _iterations(spec: Spec) -> list[tuple[int, int]]:
     """The (m_iter, n_iter) that cover the warp's tile with 32 lanes and agree with what is given."""
     assert spec.warp is not None
     rows, columns = spec.warp[0] // spec.thread[0], spec.warp[1] // spec.thread[1]
-    return [
-        (m, n)
-        for m, n in lane_grids(rows, columns)
-        if spec.m_iter in (None, m) and spec.n_iter in (None, n)
-    ]
+    return [(m, n) for m, n in lane_grids(rows, columns) if spec.m_iter in (None, m) and spec.n_iter in (None, n)]
 
 
 # --- Rules: each yields the mistakes of one kind ------------------------------------------------------------------
@@ -212,14 +208,14 @@ def _lanes(s: Subject) -> Iterator[Problem]:
     if legal:
         given = ", ".join(f"{o}={v}" for o in ("m_iter", "n_iter") if (v := getattr(spec, o)) is not None)
         hint = f"{' or '.join(f'(m_iter={m}, n_iter={n})' for m, n in legal)} does"
-        message = f"{given} does not cover warp {_x(spec.warp)} with {LANES} lanes of thread {_x(spec.thread)}"
+        message = f"{given} does not cover warp {_x(spec.warp)} with {WARP} lanes of thread {_x(spec.thread)}"
         yield Problem(message, hint, s.span("m_iter", "n_iter", "use warptile"))
         return
     found = warps_for(spec.block[:2], spec.thread, spec.warp) if s.good("BM", "BN") else []
     hint = f"{_tiles('warp ', found)} can be" if found else "change the thread tile"
     message = (
         f"warp {_x(spec.warp)} is {rows}x{columns} = {rows * columns} thread tiles of {_x(spec.thread)}, "
-        f"which {LANES} lanes cannot share evenly"
+        f"which {WARP} lanes cannot share evenly"
     )
     yield Problem(message, hint, s.span("tile warp", "use warptile"))
 

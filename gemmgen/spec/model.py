@@ -12,6 +12,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
 from gemmgen.diagnostics import Span
+from gemmgen.ir.types import WARP
 
 Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "tune"]
 
@@ -214,7 +215,7 @@ class Spec:
     def threads(self) -> int:
         """Threads in a block."""
         if self.has("warptile"):
-            return 32 * self.warps[0] * self.warps[1]
+            return WARP * self.warps[0] * self.warps[1]
         return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1])
 
 

@@ -51,8 +51,20 @@ CUDA_NAMES = _words("""
     atomicMin atomicMax atomicInc atomicDec atomicCAS atomicAnd atomicOr atomicXor
 """) | frozenset(
     f"{prefix}{kind}{n}"
-    for kind in ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "longlong", "ulonglong", "float",
-                 "double")
+    for kind in (
+        "char",
+        "uchar",
+        "short",
+        "ushort",
+        "int",
+        "uint",
+        "long",
+        "ulong",
+        "longlong",
+        "ulonglong",
+        "float",
+        "double",
+    )
     for n in (1, 2, 3, 4)
     for prefix in ("", "make_")
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-LANES = 32  # threads in a warp
+from gemmgen.ir.types import WARP
+
 MAX_THREADS = 1024  # threads in a block, by CUDA's programming guide, on every architecture so far
 MAX_SIZE = 1024  # of any tile dimension
 MAX_ACCUMULATORS = 1024  # running sums in a thread
@@ -13,7 +14,7 @@ MAX_ACCUMULATORS = 1024  # running sums in a thread
 def lane_grids(rows: int, columns: int) -> Iterator[tuple[int, int]]:
     """The ways to lay 32 lanes over rows x columns of thread tiles, as (m_iter, n_iter), smallest m_iter first."""
     for lanes_m in (32, 16, 8, 4, 2, 1):
-        lanes_n = LANES // lanes_m
+        lanes_n = WARP // lanes_m
         if rows % lanes_m == 0 and columns % lanes_n == 0:
             yield rows // lanes_m, columns // lanes_n
 
@@ -37,8 +38,8 @@ def warps_for(block: tuple[int, int], thread: tuple[int, int], near: tuple[int, 
         for wn in divisors(block[1])
         if wn % thread[1] == 0
         and any(True for _ in lane_grids(wm // thread[0], wn // thread[1]))
-        and LANES * (block[0] // wm) * (block[1] // wn) <= MAX_THREADS
-        and wm * wn // LANES <= MAX_ACCUMULATORS
+        and WARP * (block[0] // wm) * (block[1] // wn) <= MAX_THREADS
+        and wm * wn // WARP <= MAX_ACCUMULATORS
     ]
     return _nearest(found, near)
 

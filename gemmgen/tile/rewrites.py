@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
 
 
-
 def start(spec: Spec, variant: Variant) -> TileProgram:
     """One thread an output piece, straight from global memory, consecutive threads down a column of C."""
     (bm, bn, _), (tm, tn) = spec.block, spec.thread

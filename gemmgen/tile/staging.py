@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gemmgen.isa.memory import BANKS, WARP, ideal_wavefronts, shared_wavefronts
+from gemmgen.ir.types import WARP
+from gemmgen.isa.memory import BANKS, ideal_wavefronts, shared_wavefronts
 from gemmgen.tile.program import SHARED_LIMIT, STAGED, Buffer, Layout, TileProgram
 
 Lanes = tuple[tuple[int, int], ...]

@@ -32,7 +32,7 @@ def variants_for(spec: Spec, shape: Shape) -> list[Variant]:
 
 def compile_candidate(spec: Spec, shape: Shape, target: Target) -> Compiled | Failed:
     """Compile what the shape needs into the cache, and judge it. The figures are the worst of the variants'."""
-    from gemmgen.api import lower, parse
+    from gemmgen.api.specs import lower, parse
     from gemmgen.cuda.emit import emit_cuda
     from gemmgen.runtime.build import compile_target
 

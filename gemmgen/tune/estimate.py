@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING
 
+from gemmgen.ir.types import WARP
 from gemmgen.tune.shapes import Align, Shape, packed
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def registers_left(spec: Spec, gpu: Gpu) -> int:
     limits = gpu.limits
     if spec.min_blocks < 1:
         return limits.registers_per_thread
-    warps = -(-spec.threads // 32) * spec.min_blocks
+    warps = -(-spec.threads // WARP) * spec.min_blocks
     a_warp = limits.registers // (warps * limits.register_unit) * limits.register_unit
-    return min(limits.registers_per_thread, a_warp // 32)
+    return min(limits.registers_per_thread, a_warp // WARP)
 
 
 def sums_of(spec: Spec) -> int:
@@ -121,7 +122,7 @@ def _clocks(spec: Spec, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -
     rounds, rest = divmod(-(-blocks_of(spec, shape) // gpu.sms), fits.blocks_per_sm)
 
     def of(here: int) -> float:
-        hidden = 1 - exp(-here * spec.threads / 32 * sums_of(spec) / HIDDEN)
+        hidden = 1 - exp(-here * spec.threads / WARP * sums_of(spec) / HIDDEN)
         return here * (own / hidden + stores) + ROUND_CLOCKS
 
     together = rounds * of(fits.blocks_per_sm) + (of(rest) if rest else 0.0)

@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
+from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
 from gemmgen.tune.shapes import SKINNY, Shape
@@ -169,7 +170,7 @@ Tried = tuple[dict[str, Any], tuple[int, ...]]
 def _engine() -> Iterator[Tried]:
     """Tiles by the tensor memory accelerator."""
     for tile, stages, unroll in itertools.product(ENGINE_TILES, (3, 2, 4), (8, 4)):
-        threads = 32 * tile.block[0] // tile.warp[0] * tile.block[1] // tile.warp[1]
+        threads = WARP * tile.block[0] // tile.warp[0] * tile.block[1] // tile.warp[1]
         sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
         # Two blocks an SM of 128 threads leave each thread all of its 255 registers.
         blocks = (0, 2) if sums > 64 and threads <= 128 else (0,)

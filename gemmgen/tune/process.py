@@ -178,7 +178,5 @@ def _read(process: subprocess.Popen[str], answers: queue.Queue[dict[str, Any] | 
 
 def python_path() -> str:
     """This gemmgen first, also where it was found by other means than the environment."""
-    import gemmgen
-
-    here = str(Path(gemmgen.__file__).resolve().parent.parent)
+    here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(dict.fromkeys([here, *filter(None, sys.path)]))

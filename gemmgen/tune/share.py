@@ -73,7 +73,7 @@ class Outcome:
 
 def tune_on(task: Task, ordinal: int, path: str | os.PathLike[str], backend: Any = None) -> Outcome:
     """Tune one task on a GPU of this machine; its errors are the outcome's."""
-    from gemmgen.api import parse
+    from gemmgen.api.specs import parse
     from gemmgen.tune.tuning import tune
 
     try:

@@ -69,15 +69,15 @@ class Worker:
 
     def _checked(self, at: int, text: str) -> Side | None:
         """The candidate, ready to be called, if its result is right."""
-        import gemmgen
-        from gemmgen.kernel import Kernel
+        from gemmgen.api.kernel import Kernel
+        from gemmgen.api.specs import parse
         from gemmgen.runtime.check import check
         from gemmgen.runtime.driver import call
         from gemmgen.runtime.timing import KernelSide
 
         assert self.problem is not None
         try:
-            spec = gemmgen.parse(text)
+            spec = parse(text)
             side = KernelSide(spec.name, Kernel(spec, "cuda", spec.arch or self.device.arch))
             for a, b, c in {id(s): s for s in (self.problem.sets[0], self.problem.sets[-1])}.values():
                 self.problem.poison(c)

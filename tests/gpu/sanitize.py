@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 import gemmgen  # noqa: E402 - the checkout, wherever this is started
+from gemmgen.dispatch.shipped import shipped  # noqa: E402
 from gemmgen.runtime import device  # noqa: E402
 from gemmgen.runtime.memory import DeviceArray  # noqa: E402
 from gemmgen.spec.model import Spec  # noqa: E402
-from gemmgen.tune.shipped import shipped  # noqa: E402
 
 SETTINGS = ("pipeline_persistent*", "pipeline_adds*", "pipeline_stagec*", "pipeline_ragged*", "pipeline_cluster*")
 """Which of the fixtures those are."""

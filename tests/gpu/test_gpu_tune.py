@@ -11,7 +11,7 @@ import pytest
 from gpu_support import check, torch
 
 import gemmgen
-from gemmgen.matmul import choice_for, forget
+from gemmgen.dispatch.matmul import choice_for, forget
 from gemmgen.tune.backend import Care, Failed, Measured
 from gemmgen.tune.gpu import GpuBackend
 from gemmgen.tune.process import Patience

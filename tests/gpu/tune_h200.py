@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gemmgen.cli.machine import machine  # noqa: E402 - the checkout, wherever this is started
+from gemmgen.dispatch.shipped import FOLDER, document, winners  # noqa: E402
 from gemmgen.tune.backend import Care, Compiled, Failed, Measured  # noqa: E402
 from gemmgen.tune.families import default_specs  # noqa: E402
 from gemmgen.tune.gpu import GpuBackend  # noqa: E402
@@ -31,7 +32,6 @@ from gemmgen.tune.process import Patience  # noqa: E402
 from gemmgen.tune.records import Records  # noqa: E402
 from gemmgen.tune.search import Problem, first_batch  # noqa: E402
 from gemmgen.tune.shapes import Shape  # noqa: E402
-from gemmgen.tune.shipped import FOLDER, document, winners  # noqa: E402
 from gemmgen.tune.space import Candidate, Ranked, ranked, space  # noqa: E402
 from gemmgen.tune.suite import F32  # noqa: E402
 from gemmgen.tune.tuner import Options, features  # noqa: E402
@@ -123,9 +123,7 @@ def tune_all(
 def tune_one(shape: Shape, backend: Prepared, records: Records, timings: int, jobs: int) -> str:
     options = Options("guided", timings, 0, True, jobs, SCREENING, FINAL)
     try:
-        found = tune(
-            default_specs(shape, NAME), *shape, backend=backend, records=records, options=options, warm=True
-        )
+        found = tune(default_specs(shape, NAME), *shape, backend=backend, records=records, options=options, warm=True)
     except Exception:  # one shape's failure is not the others'
         traceback.print_exc()
         return f"{shown(shape)}: failed"

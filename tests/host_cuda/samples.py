@@ -118,8 +118,11 @@ def tiled(*, rows: int = 8, guarded: bool = True) -> KernelIR:
         unroll=True,
     )
     loop = For(
-        k0, Const(0), K, bk.expr, (LetPointer(tile_a), stage_a, stage_b, Sync(0, "written, then read"), inner,
-                                   Sync(1, "read, then overwritten")),
+        k0,
+        Const(0),
+        K,
+        bk.expr,
+        (LetPointer(tile_a), stage_a, stage_b, Sync(0, "written, then read"), inner, Sync(1, "read, then overwritten")),
     )
     out, old = Array("out", "register"), Array("old", "register")
     place = ((block_row + row) * LDC + (block_col + col),)
@@ -138,8 +141,11 @@ def tiled(*, rows: int = 8, guarded: bool = True) -> KernelIR:
         Store(Ref(C, place), Ref(out), guard=inside),
     )
     body: tuple[Stmt, ...] = (
-        Section("Placement", (Let(row, thread // bn.expr, "row"), Let(col, thread % bn.expr, "column"),
-                              Alloc(acc, 0.0)), "which element this thread computes"),
+        Section(
+            "Placement",
+            (Let(row, thread // bn.expr, "row"), Let(col, thread % bn.expr, "column"), Alloc(acc, 0.0)),
+            "which element this thread computes",
+        ),
         Section("Walk along K", (loop,)),
         Section("Epilogue", finish),
     )

@@ -67,9 +67,9 @@ def facts_of(number: int, rung: Rung, size: Size, gpu: Gpu) -> RungFacts:
 
 
 def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu) -> RungFacts:
-    from gemmgen.api import lower
+    from gemmgen.api.explaining import explain
+    from gemmgen.api.specs import lower
     from gemmgen.cuda.emit import emit_cuda
-    from gemmgen.explaining import explain
     from gemmgen.tile import build
     from gemmgen.tile.variant import EXACT
 
@@ -106,7 +106,7 @@ def _ordered(matrix: Any, order: str) -> Any:
 
 
 def _agrees(spec: Spec, size: Size, counters: Any) -> bool | None:
-    from gemmgen.explaining import explain
+    from gemmgen.api.explaining import explain
 
     try:
         expected = explain(spec, *size, compiled=False).to_dict()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.analysis.accesses import THREAD, Access, launch_grid, sites
 from gemmgen.analysis.classes import evaluate
+from gemmgen.ir.types import WARP
 from gemmgen.isa import memory
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Pattern:
         """Words a lane."""
         return max(1, self.nbytes // WORD)
 
-    def lanes_by_word(self, lanes: Sequence[int] = tuple(range(memory.WARP))) -> dict[int, list[int]]:
+    def lanes_by_word(self, lanes: Sequence[int] = tuple(range(WARP))) -> dict[int, list[int]]:
         """Which of the lanes touch each word, words in order."""
         found: dict[int, list[int]] = {}
         for lane in lanes:
@@ -79,7 +80,7 @@ def patterns(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[tuple[Acces
 def pattern(access: Access, threads: int) -> Pattern | None:
     import numpy as np
 
-    numbers = np.arange(-(-threads // memory.WARP) * memory.WARP, dtype=np.int64).reshape(-1, memory.WARP)
+    numbers = np.arange(-(-threads // WARP) * WARP, dtype=np.int64).reshape(-1, WARP)
     exists = numbers < threads
     for turn in _turns(access):
         values = {THREAD: numbers, **{name: np.asarray(value, dtype=np.int64) for name, value in turn.items()}}
@@ -115,7 +116,7 @@ def _worst(access: Access, place: Ints, active: Mask) -> Pattern:
 def phases(p: Pattern) -> tuple[Phase, ...]:
     """The phases of a shared-memory access, and in each the wavefronts in which the banks serve it."""
     size = memory.lanes_together(p.words, p.width, p.access.op == "store")
-    return tuple(_phase(p, range(first, first + size)) for first in range(0, memory.WARP, size))
+    return tuple(_phase(p, range(first, first + size)) for first in range(0, WARP, size))
 
 
 def _phase(p: Pattern, lanes: range) -> Phase:
@@ -136,7 +137,7 @@ def runs(p: Pattern) -> list[str]:
     """The addresses in words, lane by lane, in words: ``lanes 0-15: words 0, 8, ... 120``."""
     out: list[str] = []
     lane = 0
-    while lane < memory.WARP:
+    while lane < WARP:
         last, step = _run(p.words, lane)
         out.append(_run_text(p, lane, last, step))
         lane = last + 1

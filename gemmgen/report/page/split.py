@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
+from gemmgen.ir.types import WARP
+
 if TYPE_CHECKING:
     from gemmgen.tile.program import Level, TileProgram
-
-WARP = 32
 
 
 @dataclass(frozen=True)

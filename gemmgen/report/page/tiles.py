@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemmgen.report.page.split import WARP, areas, owners, pieces
+from gemmgen.ir.types import WARP
+from gemmgen.report.page.split import areas, owners, pieces
 from gemmgen.report.page.svg import Drawing
 
 if TYPE_CHECKING:

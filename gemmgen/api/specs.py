@@ -1,21 +1,18 @@
-"""The functions of ``gemmgen`` that go from text to a kernel: parse, load, variants, lower, emit, compile."""
+"""From text to a checked spec and its kernel IR or CUDA: parse, load, variants, lower, emit."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, SpecError
 from gemmgen.tile.variant import VARIANTS, Variant
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import KernelIR
-    from gemmgen.kernel import Kernel
     from gemmgen.spec.model import Spec
-
-Device = Literal["auto", "sim", "cuda"]
 
 
 def parse(text: str, filename: str = "<string>") -> Spec:
@@ -114,16 +111,3 @@ def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> s
 
     architecture(arch, checked(spec))
     return emit_cuda(lower(spec, variant))
-
-
-def compile(spec: Spec, device: Device = "auto", arch: str | None = None) -> Kernel:
-    """A kernel that can be called: ``kernel(A, B)``.
-
-    ``device`` "cuda" is the GPU, "sim" the simulator on the host, "auto" the GPU where there is one. ``arch`` is what
-    ``kernel.cubin`` is compiled for; by default what the spec says, else the GPU's own, else sm_90. Raises SpecError
-    where the spec fits no GPU, ArgumentError where ``arch`` lacks what it uses, LaunchError for "cuda" where there is
-    none, CompileError where NVRTC refuses the text.
-    """
-    from gemmgen.kernel import make
-
-    return make(checked(spec), device, None if arch is None else architecture(arch, spec))

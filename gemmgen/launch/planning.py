@@ -14,18 +14,13 @@ from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.overlap import refuse_overlap
-from gemmgen.placement import ITEM, OPERANDS, WIDEST, Copy, Place, order_of, placed, repacked, vector_bytes
-from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
+from gemmgen.launch.overlap import refuse_overlap
+from gemmgen.launch.placement import ITEM, OPERANDS, WIDEST, Copy, Place, order_of, placed, repacked, vector_bytes
+from gemmgen.tile.variant import EXACT, GUARDED, Variant
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import KernelIR, Part
     from gemmgen.spec.model import Spec
-
-__all__ = [
-    "EXACT", "GUARDED", "GUARDED_UNALIGNED", "HARDWARE", "OPERANDS", "VARIANTS", "Arguments", "Copy", "Launch",
-    "LaunchPlan", "Limits", "Variant", "as_float32", "plan", "plan_aligned", "sizes", "vector_bytes",
-]  # fmt: skip
 
 
 @dataclass(frozen=True)

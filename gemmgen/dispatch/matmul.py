@@ -10,14 +10,14 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.operands import scalar
+from gemmgen.api.operands import scalar
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
-    from gemmgen.kernel import Kernel
-    from gemmgen.tune.select import Choice
+    from gemmgen.api.kernel import Kernel
+    from gemmgen.dispatch.select import Choice
+    from gemmgen.dispatch.shipped import Winner
     from gemmgen.tune.shapes import Align, Shape
-    from gemmgen.tune.shipped import Winner
 
 HOST = -1
 REMEMBERED = 4096
@@ -124,10 +124,10 @@ def _aligned(described: tuple[Any, ...], length: int) -> int:
 
 @lru_cache(maxsize=REMEMBERED)
 def _kernel_of(shape: Shape, align: Align, device: int, unordered: bool) -> Kernel:
-    from gemmgen.kernel import PATIENCE
+    from gemmgen.api.kernel import PATIENCE
+    from gemmgen.dispatch.select import by_model
     from gemmgen.runtime import device as devices
     from gemmgen.target import gpu as gpu_named
-    from gemmgen.tune.select import by_model
 
     gpu = devices.current() if device == HOST else devices.get(device)
     if gpu is None:
@@ -139,18 +139,18 @@ def _kernel_of(shape: Shape, align: Align, device: int, unordered: bool) -> Kern
 @lru_cache(maxsize=1024)
 def _shared(spec: Any, device: Any, arch: str | None, patience: float | None) -> Kernel:
     """One kernel for all shapes that the same spec serves."""
-    from gemmgen.kernel import Kernel
+    from gemmgen.api.kernel import Kernel
 
     return Kernel(spec, device, arch, patience)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool) -> Choice:
+    from gemmgen.dispatch.select import choose
+    from gemmgen.dispatch.shipped import shipped
     from gemmgen.runtime import device as devices
     from gemmgen.target import gpu as gpu_named
     from gemmgen.tune.gpu import gpu_of
-    from gemmgen.tune.select import choose
-    from gemmgen.tune.shipped import shipped
 
     row = gpu_named(SIMULATED_GPU) if ordinal == HOST else gpu_of(devices.get(ordinal))
     found = shipped(row.arch)
@@ -161,8 +161,8 @@ def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool) -> Choice
 @lru_cache(maxsize=16)
 def _own(gpu: str | None, unordered: bool = False) -> tuple[Winner, ...]:
     """The user's own records for a GPU, read once; none where there is no file, or it cannot be read."""
+    from gemmgen.dispatch.shipped import winners
     from gemmgen.tune.records import Records, RecordsError, default_path
-    from gemmgen.tune.shipped import winners
 
     if gpu is None or not default_path().is_file():
         return ()

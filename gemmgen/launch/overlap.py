@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.placement import ITEM
+from gemmgen.launch.placement import ITEM
 
 
 def refuse_overlap(

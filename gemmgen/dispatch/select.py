@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.diagnostics import GemmgenError, SpecError
+from gemmgen.dispatch.shipped import Winner
 from gemmgen.tune.families import default_specs, plain_specs
 from gemmgen.tune.shapes import Align, Shape, order_of_nearness
-from gemmgen.tune.shipped import Winner
 from gemmgen.tune.space import ranked, refused, space
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def legal(text: str, gpu: Gpu) -> Spec | None:
 
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> Spec | None:
-    from gemmgen.api import parse
+    from gemmgen.api.specs import parse
 
     try:
         return parse(text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gemmgen.launch import as_float32
+from gemmgen.ir.types import F32
+from gemmgen.launch.planning import as_float32
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     Doubles: TypeAlias = "NDArray[np.float64]"
 
 PANEL = 1 << 22  # elements of C or A that are compared at once
-UNIT = 2.0**-24  # unit roundoff of float32, in which the kernels accumulate
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def verify(
     Where by the ``spec`` blocks add to C with atomics, each of the ``split_k`` additions rounds a sum that beta C0 is
     in, which is u |beta C0| more, and takes subnormal numbers for zeros: of a part, of C, and of the sum.
     """
-    from gemmgen.operands import element_type, host_array, scalar, shape_of
+    from gemmgen.api.operands import element_type, host_array, scalar, shape_of
 
     c, a, b = host_array("C", C), host_array("A", A), host_array("B", B)
     alpha, beta = as_float32(scalar("alpha", alpha)), as_float32(scalar("beta", beta))
@@ -118,7 +118,11 @@ def _panel(
     want, magnitude, added = reference
     got, info = c.astype(np.float64), np.finfo(c.dtype)
     error = np.abs(got - want)
-    bound = 2 * (depth + 1) * UNIT * magnitude + (2 + additions) * UNIT * added + 0.5 * float(info.eps) * np.abs(want)
+    bound = (
+        2 * (depth + 1) * F32.unit_roundoff * magnitude
+        + (2 + additions) * F32.unit_roundoff * added
+        + 0.5 * float(info.eps) * np.abs(want)
+    )
     bound += (depth + 2) * float(info.smallest_subnormal) + 3 * additions * float(info.smallest_normal)
     finite = np.isfinite(got) & np.isfinite(want)
     right = np.where(finite, error <= bound, _agree(got, want, magnitude, c.dtype))

@@ -6,23 +6,36 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from gemmgen.api.operands import matrices, on_device, output_for, scalar
+from gemmgen.api.specs import architecture, checked
 from gemmgen.diagnostics import ArgumentError, SimulationFault
 from gemmgen.launch import EXACT, Variant, as_float32, kernel_of
-from gemmgen.operands import matrices, on_device, output_for, scalar
-from gemmgen.placement import OPERANDS
+from gemmgen.launch.placement import OPERANDS
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import KernelIR, Part
     from gemmgen.runtime.arrays import TorchMatrices
     from gemmgen.runtime.cubin import Resources
-    from gemmgen.runtime.device import Device
+    from gemmgen.runtime.device import Device as Gpu
     from gemmgen.runtime.gemm import GpuGemm
     from gemmgen.runtime.launch import GpuModule
     from gemmgen.runtime.nvrtc import Compiled
     from gemmgen.spec.model import Spec
 
+Device = Literal["auto", "sim", "cuda"]
 DEVICES = ("auto", "sim", "cuda")
 PATIENCE = 10.0  # seconds that a call on the simulator may take where nobody asked for the simulator
+
+
+def compile(spec: Spec, device: Device = "auto", arch: str | None = None) -> Kernel:
+    """A kernel that can be called: ``kernel(A, B)``.
+
+    ``device`` "cuda" is the GPU, "sim" the simulator on the host, "auto" the GPU where there is one. ``arch`` is what
+    ``kernel.cubin`` is compiled for; by default what the spec says, else the GPU's own, else sm_90. Raises SpecError
+    where the spec fits no GPU, ArgumentError where ``arch`` lacks what it uses, LaunchError for "cuda" where there is
+    none, CompileError where NVRTC refuses the text.
+    """
+    return make(checked(spec), device, None if arch is None else architecture(arch, spec))
 
 
 def make(spec: Spec, device: str, arch: str | None) -> Kernel:
@@ -97,7 +110,7 @@ class Kernel:
         self._gemm.keep_workspace(stream)
 
     def _simulate(self, A: Any, B: Any, C: Any, alpha: float, beta: float) -> Any:
-        from gemmgen.simulation import estimated_seconds, execute, plan_of
+        from gemmgen.api.simulation import estimated_seconds, execute, plan_of
 
         output = output_for(A, B, self.spec, as_float32(beta)) if C is None else C
         operands = matrices(A, B, output, self.spec)
@@ -115,7 +128,7 @@ class Kernel:
 
     def lowered(self, variant: Variant = EXACT) -> KernelIR:
         """The kernel IR of a variant, lowered once."""
-        from gemmgen.api import lower
+        from gemmgen.api.specs import lower
 
         with self._lock:
             if variant not in self._lowered:
@@ -165,7 +178,7 @@ class Kernel:
                 self._compiled = compile_cubin(self.source, self.arch, name=self.spec.name)
             return self._compiled
 
-    def load(self, variant: Variant, which: Part, gpu: Device) -> GpuModule:
+    def load(self, variant: Variant, which: Part, gpu: Gpu) -> GpuModule:
         """A variant's main kernel, or the one before or after it, compiled and loaded on a GPU, anew at each call.
 
         Raises CompileError, or LaunchError where a block needs more than the GPU has.

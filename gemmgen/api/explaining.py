@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.placement import ITEM
+from gemmgen.launch.placement import ITEM
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Compiled, Explanation
@@ -31,7 +31,7 @@ def explain(
     or a product that cannot be launched.
     """
     from gemmgen.analysis.explain import Step, explained
-    from gemmgen.api import lower, of_type
+    from gemmgen.api.specs import lower, of_type
     from gemmgen.cuda.emit import emit_with_lines
     from gemmgen.launch import as_float32
     from gemmgen.target import gpu as gpu_named

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.placement import ITEM, OPERANDS, WIDEST
+from gemmgen.launch.placement import ITEM, OPERANDS, WIDEST
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.api.operands import PAGE, Matrix, matrices, output_for, scalar
 from gemmgen.launch import Launch, LaunchPlan, as_float32, plan
-from gemmgen.operands import PAGE, Matrix, matrices, output_for, scalar
-from gemmgen.placement import ITEM, order_of
+from gemmgen.launch.placement import ITEM, order_of
 from gemmgen.tile.variant import Variant
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def simulate(
     variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and alignment must suit it.
     Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
     """
-    from gemmgen.api import of_type
+    from gemmgen.api.specs import of_type
     from gemmgen.ir.nodes import KernelIR
     from gemmgen.target import gpu as gpu_named
 
@@ -67,7 +67,7 @@ def simulate(
 
 def lowering(spec: Spec) -> Lowered:
     """Lowers a spec to its variants, each when it is first needed."""
-    from gemmgen.api import lower
+    from gemmgen.api.specs import lower
 
     made: dict[Variant, KernelIR] = {}
 

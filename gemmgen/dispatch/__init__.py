@@ -1,0 +1,1 @@
+"""Which kernel a product of any shape is computed with: chosen, remembered, called."""

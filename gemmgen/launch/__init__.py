@@ -1,0 +1,25 @@
+"""Launch planning, without touching memory: shapes, strides and addresses become launches for GPU and simulator."""
+
+from __future__ import annotations
+
+from gemmgen.launch.placement import OPERANDS, Copy, vector_bytes
+from gemmgen.launch.planning import (
+    HARDWARE,
+    LARGEST,
+    Arguments,
+    Launch,
+    LaunchPlan,
+    Limits,
+    as_float32,
+    kernel_of,
+    plan,
+    plan_aligned,
+    sizes,
+)
+from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
+
+__all__ = [
+    "EXACT", "GUARDED", "GUARDED_UNALIGNED", "HARDWARE", "LARGEST", "OPERANDS", "VARIANTS", "Arguments", "Copy",
+    "Launch", "LaunchPlan", "Limits", "Variant", "as_float32", "kernel_of", "plan", "plan_aligned", "sizes",
+    "vector_bytes",
+]  # fmt: skip
