@@ -56,9 +56,9 @@ def launches(ir: KernelIR, scalars: Mapping[str, Any]) -> list[tuple[KernelIR, d
 def workspace(ir: KernelIR, scalars: Mapping[str, Any]) -> Floats:
     """NaN where the blocks that share sums leave them, [blocks, lines of C, elements]; empty where there is none."""
     lines, extent = scalars["M"], scalars["N"]
-    if ir.spec.C.order == "col":
+    if ir.matrix("C").order == "col":
         lines, extent = extent, lines
-    shape = (ir.spec.split_k, lines, -(-extent // 4) * 4) if ir.then is not None else (0, 0, 0)
+    shape = (ir.program.parts, lines, -(-extent // 4) * 4) if ir.then is not None else (0, 0, 0)
     return np.full(shape, np.nan, np.float32)
 
 
@@ -67,7 +67,7 @@ def run_ordered(
 ) -> RunResult:
     """Run on packed matrices in the orders of the spec, a kernel before or after too; ``c`` is updated in place."""
     (m, k), n = a.shape, b.shape[1]
-    orders = {x: "C" if getattr(ir.spec, x).order == "row" else "F" for x in "ABC"}
+    orders = {x: "C" if ir.matrix(x).order == "row" else "F" for x in "ABC"}
     flat = {x: np.asarray(v).reshape(-1, order=orders[x]) for x, v in (("A", a), ("B", b), ("C", c))}
     rows = {"A": (k, m), "B": (n, k), "C": (n, m)}
     leading = {f"ld{x.lower()}": rows[x][0 if orders[x] == "C" else 1] for x in "ABC"}

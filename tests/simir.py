@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmgen.diagnostics import Source, Span
 from gemmgen.ir.expr import Const, Expr, Var, lift
-from gemmgen.ir.nodes import Alloc, Array, KernelIR, Load, Param, Ref, Stmt, Store
+from gemmgen.ir.nodes import Alloc, Array, KernelIR, Load, Param, Ref, Source, Stmt, Store
 from gemmgen.launch import EXACT
 from gemmgen.sim.run import DEFAULT, GlobalArray, Options, RunResult, run_kernel
-from gemmgen.spec.model import Spec
 
 A = Array("A", "global", shape=None, const=True)
 B = Array("B", "global", shape=None, const=True)
@@ -20,7 +18,6 @@ C = Array("C", "global", shape=None)
 BETA = Var("beta", dtype="f32", uniform=True)
 X = Var("blockIdx.x", uniform=True)
 LINES = {"tile block": 2, "use float4": 5}
-SOURCE = Source("hand.gemm", "kernel hand\ntile block 32x32x8\n\n\nuse float4\n")
 
 
 def tid(threads: int = 32) -> Var:
@@ -59,11 +56,23 @@ def kernel(*body: Stmt | Sequence[Stmt], threads: int = 32, arrays: tuple[Array,
     flat: list[Stmt] = []
     for s in body:
         flat.extend(s) if isinstance(s, Sequence) else flat.append(s)
-    spans = {name: Span(SOURCE, line, 1) for name, line in LINES.items()}
-    spec = Spec(name="hand", block=(32, 32, 8), spans=spans)
+    source = Source(("kernel hand", "tile block 32x32x8"), "hand.gemm", tuple(LINES.items()))
     params = (Param("alpha", "float"), Param("beta", "float"))
     one = Const(1)
-    return KernelIR("hand", spec, EXACT, "", (), (), params, threads, (one, one, one), arrays, tuple(flat))
+    return KernelIR(
+        "hand",
+        EXACT,
+        "",
+        (),
+        (),
+        params,
+        threads,
+        (one, one, one),
+        arrays,
+        tuple(flat),
+        tile=(32, 32, 8),
+        source=source,
+    )
 
 
 def run(

@@ -117,7 +117,7 @@ def test_advice_holds_when_followed_on_every_rung(name: str) -> None:
     if found is None:
         assert "No single setting that was tried lowers it at this size." in e.paragraph
         return
-    followed = explain(e.ir.spec.replace(**found.change.fields), *e.size)
+    followed = explain(e.spec.replace(**found.change.fields), *e.size)
     assert followed.bound.total_s < 1.02 * e.bound.total_s, found.change.words
     assert ("several do together" in e.paragraph) is found.together
 

@@ -15,13 +15,13 @@ from strategies import specs
 
 from gemmgen.analysis.counts import Counts, count
 from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.isa.memory import shared_wavefronts
 from gemmgen.lower import lower
 from gemmgen.sim.run import GlobalArray, run_kernel
 from gemmgen.spec.ladder import ladder_path
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
-from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
 LADDER = sorted((Path(__file__).parent.parent / "specs").glob("*.gemm"))
 Size = tuple[int, int, int]
@@ -32,7 +32,7 @@ def scalars(ir: KernelIR, size: Size, beta: float = 1.0, gap: int = 0) -> dict[s
     m, n, k = size
     shapes = {"A": (m, k), "B": (k, n), "C": (m, n)}
     leading = {
-        f"ld{x.lower()}": shapes[x][1 if getattr(ir.spec, x).order == "row" else 0] + gap for x in shapes
+        f"ld{x.lower()}": shapes[x][1 if ir.matrix(x).order == "row" else 0] + gap for x in shapes
     }  # fmt: skip
     return {"M": m, "N": n, "K": k, "alpha": 1.0, "beta": beta, **leading}
 
@@ -41,8 +41,8 @@ def simulated(ir: KernelIR, grid: Size, given: dict[str, float]) -> dict[str, An
     rows = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
     arrays = {}
     for x, (r, c) in rows.items():
-        outer = given[r] if getattr(ir.spec, x).order == "row" else given[c]
-        matrices = ir.spec.split_k if x == "C" else 1  # each slice of K leaves a matrix of its own
+        outer = given[r] if ir.matrix(x).order == "row" else given[c]
+        matrices = ir.program.parts if x == "C" else 1  # each slice of K leaves a matrix of its own
         elements = int(matrices * outer * given[f"ld{x.lower()}"])
         arrays[x] = GlobalArray(np.zeros(elements, dtype=np.float32), alignment=256)
     result = run_kernel(ir, grid, given, arrays)

@@ -19,13 +19,13 @@ from gemmgen.api.explaining import explain
 from gemmgen.api.simulation import simulate
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.variant import EXACT
 from gemmgen.launch import plan_aligned
 from gemmgen.lower import lower
 from gemmgen.report.explained import explanation_text
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
 from gemmgen.target import gpu
-from gemmgen.tile.variant import EXACT
 
 SPECS = Path(__file__).parent.parent / "specs"
 RUNGS = ["naive", "coalesced", "smem", "regblock1d", "regblock2d", "vectorized", "warptile"]
@@ -221,10 +221,10 @@ def test_advice_holds_when_followed(name: str) -> None:
     if advice is None:
         assert "No single setting that was tried" in e.paragraph
         return
-    followed = explain(e.ir.spec.replace(**advice.change.fields), *e.size)
+    followed = explain(e.spec.replace(**advice.change.fields), *e.size)
     assert followed.bound.total_s < e.bound.total_s
     m, n, _ = e.size
-    zeros = m * n if "prefetch" in followed.ir.spec.use else 0  # fragments are zeros before the first are fetched
+    zeros = m * n if "prefetch" in followed.spec.use else 0  # fragments are zeros before the first are fetched
     assert followed.counts.fma == e.counts.fma + zeros
     if e.compiled is not None:
         assert (advice.compiled, advice.before, advice.after) == (True, e.bound, followed.bound)
@@ -254,7 +254,7 @@ def test_what_does_not_hold_as_compiled_is_not_advised() -> None:
 
     first, second = holds_from(1), holds_from(2)
     assert first is not None and first.compiled and len(asked) == 2
-    assert second is not None and e.ir.spec.replace(**second.change.fields) == asked[1] != asked[0]
+    assert second is not None and e.spec.replace(**second.change.fields) == asked[1] != asked[0]
     assert second.change != first.change
     assert holds_from(99) is None and TRIES <= len(asked) <= 2 * TRIES
 

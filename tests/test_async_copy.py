@@ -10,6 +10,7 @@ from simir import A, C, R, at, get, kernel, put, ramp, run, shared, tid, zeros
 
 from gemmgen.ir.expr import Const, Expr, lift, value_of
 from gemmgen.ir.nodes import Array, Call, If, KernelIR, MapRef, Ref, Stmt, Store, Sync, TensorMap
+from gemmgen.ir.types import F32, U64
 from gemmgen.isa.async_copy import (
     CP_ASYNC_COMMIT,
     MBARRIER_EXPECT,
@@ -111,8 +112,8 @@ def test_a_landed_copy_is_seen_by_others_after_a_barrier_only() -> None:
 
 # --- mbarriers and TMA ------------------------------------------------------------------------------------------------
 
-FULL = Array("full", "shared", "u64", (Const(2),), align=8)
-TILE = Array("As", "shared", "f32", (Const(8), Const(32)), align=1024)
+FULL = Array("full", "shared", U64, (Const(2),), align=8)
+TILE = Array("As", "shared", F32, (Const(8), Const(32)), align=1024)
 BYTES = 8 * 32 * 4
 BAR = Ref(FULL, (Const(0),))
 FIRST = tid().eq(0)

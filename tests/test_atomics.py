@@ -172,7 +172,7 @@ def test_the_text_says_that_bits_may_not_repeat() -> None:
         said = " ".join(x.removeprefix("//").strip() for x in emit_cuda(ir).splitlines() if x.startswith("//"))
         assert "the last bits of a result may differ from run to run" in said and f"{ir.name}_scale" in said
         assert "beta" not in [p.name for p in ir.params]
-        assert f"Launched before {ir.spec.name}, unless beta is 1." in emit_cuda(first(ir))
+        assert f"Launched before {ir.main}, unless beta is 1." in emit_cuda(first(ir))
         assert ir.then is None and ir.kernels == (ir.first, ir)
 
 
@@ -345,10 +345,10 @@ def test_a_text_that_does_not_wait_is_caught(tmp_path: Path) -> None:
     early = text[:start] + text[start:].replace("wait_for_previous_kernel(", "left_out(")
     texts = [("right", text), ("right_first", before), ("wrong", early), ("wrong_first", before)]
     built = build(texts, tmp_path)
-    bm, bn, bk = ir.spec.block
+    bm, bn, bk = ir.tile
     for name in ("right", "wrong"):
-        p = of_size(ir.spec.name, "exact", bm, bn, 3 * ir.spec.split_k * bk, 0)
-        run_on_host(built, ir.spec.name, "exact", p, text=name)
+        p = of_size(ir.main, "exact", bm, bn, 3 * ir.program.parts * bk, 0)
+        run_on_host(built, ir.main, "exact", p, text=name)
         assert np.isnan(p.c.view).all() == (name == "wrong")
 
 

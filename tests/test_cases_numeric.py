@@ -300,7 +300,7 @@ def test_g28_rows_past_2_31_elements(place: Place) -> None:
         from gemmgen.launch import plan
 
         step = plan(
-            ir.spec, {"A": (8, 4), "B": (4, 4), "C": (8, 4)}, {"A": (1 << 29, 1), "B": (4, 1), "C": (1 << 29, 1)},
+            ir.program, {"A": (8, 4), "B": (4, 4), "C": (8, 4)}, {"A": (1 << 29, 1), "B": (4, 1), "C": (1 << 29, 1)},
             {"A": 0, "B": 1 << 40, "C": 1 << 50}, limits=Limits(grid_y=1),
         ).steps[1]  # fmt: skip
         assert (step.arguments.A, step.arguments.C) == (4 << 29, 4 << 29)

@@ -84,8 +84,8 @@ def test_batches_of_blocks_hold_whole_clusters() -> None:
 
 
 def faults_without(ir: KernelIR, sync: Sync) -> list[str]:
-    bm, bn, bk = ir.spec.block
-    a, b, c = operands(bm, bn, bk * ir.spec.split_k * (ir.spec.stages + 1))
+    bm, bn, bk = ir.tile
+    a, b, c = operands(bm, bn, bk * ir.program.parts * ((ir.pipeline.ahead + 1) + 1))
     return [str(f) for f in run_ordered(ir.without(sync), a, b, c).faults]
 
 

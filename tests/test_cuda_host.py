@@ -123,13 +123,13 @@ def simulated(name: str, variant: str, p: Problem) -> F32:
 
 
 def tile(name: str) -> tuple[int, int, int]:
-    return kernel(name, "exact").spec.block
+    return kernel(name, "exact").tile
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_exact(module: HostModule, name: str) -> None:
     bm, bn, bk = tile(name)
-    order = kernel(name, "exact").spec.A.order
+    order = kernel(name, "exact").matrix("A").order
     for seed, (alpha, beta, pad) in enumerate([(1.0, 0.0, 0), (1.25, 0.0, 4), (-0.5, 2.0, 8)]):
         p = problem(2 * bm, bn, 3 * max(bk, 4), alpha=alpha, beta=beta, pad=pad, seed=seed, order=order)
         run(module, name, "exact", p, reverse=seed % 2 == 1)
@@ -139,7 +139,7 @@ def test_exact(module: HostModule, name: str) -> None:
 @pytest.mark.parametrize("name", EXACT)
 def test_the_text_computes_bit_by_bit_what_the_simulator_does(module: HostModule, name: str, variant: str) -> None:
     bm, bn, bk = tile(name)
-    order = kernel(name, variant).spec.A.order
+    order = kernel(name, variant).matrix("A").order
     m, n, k = (bm, bn, 2 * max(bk, 4)) if variant == "exact" else (bm + 4, bn + 4, bk + 4)
     p = problem(m, n, -(-k // 4) * 4, alpha=1.3, beta=0.7, order=order, seed=7)
     expected = simulated(name, variant, p)
@@ -151,7 +151,7 @@ def test_the_text_computes_bit_by_bit_what_the_simulator_does(module: HostModule
 @pytest.mark.parametrize("name", EXACT)
 def test_ragged(module: HostModule, name: str, variant: str) -> None:
     bm, bn, bk = tile(name)
-    order = kernel(name, variant).spec.A.order
+    order = kernel(name, variant).matrix("A").order
     vectors = "as_float4" in emit_cuda(kernel(name, variant))
     pad, offset, unit = (3, 1, 1) if variant == "guarded_unaligned" else (0, 0, 4 if vectors else 1)
     sizes = [(bm + 1, bn + 3, 2 * bk + 1), (bm - 1, 2 * bn - 1, 5), (1, 1, 1), (3, bn + 1, 0), (1, 7, bk)]
@@ -163,7 +163,7 @@ def test_ragged(module: HostModule, name: str, variant: str) -> None:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None:
-    p = problem(12, 8, 4, alpha=0.0, beta=-2.0, order=kernel(name, "guarded").spec.A.order)
+    p = problem(12, 8, 4, alpha=0.0, beta=-2.0, order=kernel(name, "guarded").matrix("A").order)
     p.a.buffer[...] = float("nan")
     p.b.buffer[...] = float("nan")
     run(module, name, "guarded", p)
@@ -183,12 +183,12 @@ def test_g01_every_element_of_a_tile_is_loaded_once(module: HostModule, tiles: s
 def test_sums_shared_by_blocks(module: HostModule, name: str) -> None:
     """Both kernels, one after the other, with a workspace that is NaN until the first has written it."""
     ir = lower(load(ladder_path(name)), VARIANTS["guarded_unaligned"])
-    bm, bn, bk = ir.spec.block
+    bm, bn, bk = ir.tile
     assert ir.then is not None
     for seed, (m, n, k) in enumerate([(bm + 1, bn + 3, 5 * bk + 1), (3, 5, 7), (1, bn, 0), (bm, 2 * bn, 9 * bk)]):
         p = problem(m, n, k, alpha=1.5, beta=(0.0, 0.75)[seed % 2], pad=3, offset=1, seed=seed)
         pitch = -(-n // 4) * 4
-        workspace = np.full(ir.spec.split_k * m * pitch, np.nan, dtype=np.float32)
+        workspace = np.full(ir.program.parts * m * pitch, np.nan, dtype=np.float32)
         sums = [m, n, p.k, 1.0, p.a.address, p.a.pitch, p.b.address, p.b.pitch, 0.0, workspace, pitch]
         module.run(name, grid(ir, m, n, k), ir.threads, sums, reverse=seed % 2 == 1)
         result = [m, n, p.alpha, workspace, pitch, p.beta, p.c.address, p.c.pitch]
@@ -212,7 +212,7 @@ def test_g24_matrices_smaller_than_the_tile_and_awkward_shapes(module: HostModul
 @pytest.mark.parametrize("name", EXACT)
 def test_g28_offsets_past_2_to_the_31_elements(module: HostModule, name: str) -> None:
     """Two rows (columns) of each matrix, 2^31 + 4 elements apart, in memory that is only reserved."""
-    order = kernel(name, "guarded").spec.A.order
+    order = kernel(name, "guarded").matrix("A").order
     pitch = 2**31 + 4
     with Reserved(3 * 4 * (pitch + 64)) as memory:
         whole = memory.floats
@@ -239,10 +239,10 @@ def test_random_specs(chosen: list[Spec], seed: int) -> None:
         module = build([(name, emit_cuda(ir)) for name, ir in kernels.items()], Path(folder))
         for name, ir in kernels.items():
             unit = 4 if named[name] == "guarded" else 1
-            extents = [max(1, rng.choice([1, tile - 1, tile + 1, 2 * tile, 17])) for tile in ir.spec.block]
+            extents = [max(1, rng.choice([1, tile - 1, tile + 1, 2 * tile, 17])) for tile in ir.tile]
             m, n, k = (-(-x // unit) * unit for x in extents)
             pad, offset = (4 * rng.randrange(2), 0) if unit == 4 else (rng.randrange(5), 1)
-            orders = (ir.spec.A.order, ir.spec.B.order, ir.spec.C.order)
+            orders = (ir.matrix("A").order, ir.matrix("B").order, ir.matrix("C").order)
             p = problem(m, n, k, alpha=1.5, beta=0.5, pad=pad, offset=offset, order=orders, seed=seed)
             reverse = rng.random() < 0.5
             module.run(name, grid(ir, m, n, k), ir.threads, p.arguments(ir.tensor_maps), reverse=reverse)

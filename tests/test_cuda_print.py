@@ -34,6 +34,7 @@ from gemmgen.ir.nodes import (
     Store,
     Sync,
 )
+from gemmgen.ir.types import U64
 from gemmgen.isa.table import Instruction
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec
@@ -216,7 +217,7 @@ def test_selections() -> None:
 
 
 def test_dynamic_shared_memory_holds_other_types_and_larger_alignments() -> None:
-    full = Array("full", "shared", "u64", (Const(3, "STAGES"),), align=8)
+    full = Array("full", "shared", U64, (Const(3, "STAGES"),), align=8)
     tile = Array("As", "shared", shape=(Const(128, "BM"), Const(128, "BK")), align=128)
     body = body_of(shared=(full, tile))
     assert body[1:] == [

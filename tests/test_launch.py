@@ -249,7 +249,7 @@ def test_overlap_agrees_with_sets_of_elements() -> None:
     for x, y in product(views, views):
         cells = [{a // 4 + i * st[0] + j * st[1] for i in range(s[0]) for j in range(s[1])} for s, st, a in (x, y)]
         meets = bool(cells[0] & cells[1])
-        assert Rows.of(*x).overlaps(Rows.of(*y)) == meets, (x, y)
+        assert Rows.of(*x, 4).overlaps(Rows.of(*y, 4)) == meets, (x, y)
         seen.add(meets)
     assert seen == {True, False}
 

@@ -24,6 +24,7 @@ from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
 from gemmgen.ir.expr import Var
 from gemmgen.ir.nodes import Call, For, KernelIR, Let, Sync, walk
+from gemmgen.ir.variant import EXACT
 from gemmgen.isa.async_copy import MBARRIER_INIT, MBARRIER_WAIT
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
 from gemmgen.launch import LARGEST, VARIANTS, Limits
@@ -34,7 +35,6 @@ from gemmgen.sim.run import RunResult
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
 from gemmgen.tile import build, print_tile
-from gemmgen.tile.variant import EXACT
 from gemmgen.tune.estimate import blocks_of, estimate
 from gemmgen.tune.families import default_specs
 from gemmgen.tune.space import ranked, space
@@ -195,14 +195,14 @@ def test_a_barrier_round_the_back_stands_where_no_other_one_does_its_work(name: 
 def test_without_the_barrier_round_the_back_tiles_are_overwritten_while_they_are_read(name: str) -> None:
     ir = kernel(name, "guarded")
     (sync,) = [s for s in ir.syncs() if "next tile of C" in s.hazard]
-    bm, bn, bk = ir.spec.block
-    steps = 1 + ir.spec.stages  # the last one's stage is filled again first
-    rows = bm * 2 * ir.spec.persistent
-    a, b, c = operands(rows, bn, steps * bk * ir.spec.split_k)
+    bm, bn, bk = ir.tile
+    steps = 1 + (ir.pipeline.ahead + 1)  # the last one's stage is filled again first
+    rows = bm * 2 * ir.program.persistent
+    a, b, c = operands(rows, bn, steps * bk * ir.program.parts)
     assert not run_ordered(ir, a, b, c).faults
     faults = run_ordered(ir.without(sync), a, b, c).faults
     assert {f.kind for f in faults} == {"race"} and {f.buffer for f in faults} <= {"As", "Bs"}
-    a, b, c = operands(bm, bn, steps * bk * ir.spec.split_k)  # one tile of C: there is nothing to overwrite
+    a, b, c = operands(bm, bn, steps * bk * ir.program.parts)  # one tile of C: there is nothing to overwrite
     assert not run_ordered(ir.without(sync), a, b, c).faults
 
 
@@ -210,9 +210,9 @@ def test_without_the_barrier_round_the_back_tiles_are_overwritten_while_they_are
 def test_the_first_tiles_of_the_next_tile_of_c_wait_for_every_warps_release(name: str) -> None:
     ir = kernel(name, "guarded")
     (first,) = [s for s in waits(ir) if "tileFree" in str(s) and "lastPhase" in str(s)]
-    bm, bn, bk = ir.spec.block
-    for tiles_of_c, kinds in ((1, set()), (2 * ir.spec.persistent + 1, {"race"})):
-        a, b, c = operands(bm * tiles_of_c, bn, 4 * bk * ir.spec.split_k)
+    bm, bn, bk = ir.tile
+    for tiles_of_c, kinds in ((1, set()), (2 * ir.program.persistent + 1, {"race"})):
+        a, b, c = operands(bm * tiles_of_c, bn, 4 * bk * ir.program.parts)
         assert {f.kind for f in run_ordered(ir.without(first), a, b, c).faults} == kinds
 
 
@@ -223,7 +223,7 @@ def test_barriers_are_set_up_once_and_their_phases_run_on(name: str) -> None:
     assert not [s for s in inside if isinstance(s, Call) and s.row is MBARRIER_INIT]
     assert not [s for s in inside if isinstance(s, Sync) and "set up" in s.hazard]
     (passed,) = [s for s in inside if isinstance(s, Let) and s.var.name == "passed"]
-    stages = ir.spec.stages
+    stages = ir.pipeline.ahead + 1
     rng = np.random.default_rng(1)
     for before, steps, blocks in zip(*(rng.integers(1, 1 << 15, 50) for _ in range(3)), strict=True):
         number = before * blocks + rng.integers(0, blocks)  # the block's tile of C behind ``before`` others
@@ -289,7 +289,7 @@ def test_counts_of_any_size_take_no_longer() -> None:
             start = time.process_time()
             found = count(ir, given_for(ir, size))
             assert time.process_time() - start < 0.5
-            assert found.fma == count(lower(one_each(ir.spec), ir.variant), given_for(ir, size)).fma
+            assert found.fma == count(lower(one_each(spec_of(name)), ir.variant), given_for(ir, size)).fma
 
 
 def test_explain_knows_how_many_blocks_and_how_many_tiles_each() -> None:

@@ -20,10 +20,10 @@ from gemmgen.cli import run
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError, SpecError
 from gemmgen.ir.nodes import Call, KernelIR, Sync, walk
+from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
-from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -107,9 +107,9 @@ SYNCHRONISED += [(name, GUARDED_UNALIGNED) for name in PIPELINES if spec_of(name
 @pytest.mark.parametrize(("name", "variant"), SYNCHRONISED, ids=lambda x: x if isinstance(x, str) else x.label)
 def test_a_pipeline_without_one_of_its_synchronisations_is_caught(name: str, variant: Variant) -> None:
     ir = kernel(name, variant)
-    bm, bn, bk = ir.spec.block
-    bm *= 2 * ir.spec.persistent + 1  # a block whose tiles of C follow one another
-    a, b, c = operands(bm, bn, (3 * ir.spec.stages + 1) * bk * ir.spec.split_k)
+    bm, bn, bk = ir.tile
+    bm *= 2 * ir.program.persistent + 1  # a block whose tiles of C follow one another
+    a, b, c = operands(bm, bn, (3 * (ir.pipeline.ahead + 1) + 1) * bk * ir.program.parts)
     assert not run_ordered(ir, a, b, c.copy()).faults
     for sync, rest in removable(ir):
         faults = run_ordered(rest, a, b, c.copy()).faults

@@ -14,10 +14,10 @@ from strategies import specs
 
 from gemmgen.analysis.counts import Counts, count
 from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
-from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
 
 Size = tuple[int, int, int]
 FIELDS = ("operand", "op", "space", "width", "requests", "sectors", "wavefronts")
@@ -26,7 +26,7 @@ FIELDS = ("operand", "op", "space", "width", "requests", "sectors", "wavefronts"
 def given_for(ir: KernelIR, size: Size) -> dict[str, float]:
     m, n, k = size
     shapes = {"a": (m, k), "b": (k, n), "c": (m, n)}
-    orders = {"a": ir.spec.A.order, "b": ir.spec.B.order, "c": ir.spec.C.order}
+    orders = {"a": ir.matrix("A").order, "b": ir.matrix("B").order, "c": ir.matrix("C").order}
     leading = {f"ld{x}": shapes[x][1 if orders[x] == "row" else 0] for x in shapes}
     return {"M": m, "N": n, "K": k, "alpha": 1.0, "beta": 1.0, **leading}
 

@@ -190,8 +190,8 @@ def test_a_second_kernel_that_does_not_wait_for_the_first_is_caught(name: str) -
     assert early != second
     texts = [("right", first), ("right_then", second), ("wrong", first), ("wrong_then", early)]
     built = build(texts)
-    bm, bn, bk = ir.spec.block
+    bm, bn, bk = ir.tile
     for text in ("right", "wrong"):
-        p = of_size(name, "exact", bm, bn, 3 * ir.spec.split_k * bk, 0)
+        p = of_size(name, "exact", bm, bn, 3 * ir.program.parts * bk, 0)
         run(built, name, "exact", p, text=text)
         assert np.isnan(p.c.view).all() == (text == "wrong")

@@ -14,6 +14,7 @@ from reporthelp import rungs_at
 import gemmgen
 from gemmgen.cli import run
 from gemmgen.diagnostics import GemmgenError
+from gemmgen.ir.variant import EXACT
 from gemmgen.report import ladder
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import facts, lesson, modelled_gpu, page, recorded
@@ -22,7 +23,6 @@ from gemmgen.report.page.recorded import Measured
 from gemmgen.runtime import device
 from gemmgen.spec.ladder import ladder_path
 from gemmgen.tile import build, print_tile
-from gemmgen.tile.variant import EXACT
 
 SIZE = (4096, 4096, 4096)
 SHORT = ("naive", "smem", "vectorized")

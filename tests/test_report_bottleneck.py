@@ -115,8 +115,8 @@ def test_what_a_rung_pays_is_said(gathered: list[RungFacts]) -> None:
     assert double is not None
     if double.compiled is None or double.compiled.loop is None:
         pytest.skip("what instructions cost is not known without the compiler")
-    use = double.ir.spec.use | {"cpasync", "spread", "prefetch"}  # copies of 4 bytes, some at every step
-    copying = explain(double.ir.spec.replace(use=use, stages=3, pad_a=4), *SIZE)
+    use = double.spec.use | {"cpasync", "spread", "prefetch"}  # copies of 4 bytes, some at every step
+    copying = explain(double.spec.replace(use=use, stages=3, pad_a=4), *SIZE)
     text = remedy(double, copying, ["+ cpasync", "+ prefetch"]).text
     assert "It pays with other instructions: what is lost to that rises from" in text
     assert "raise the expected time" in text

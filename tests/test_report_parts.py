@@ -14,6 +14,7 @@ import gemmgen
 from gemmgen.analysis.accesses import THREAD, Access, launch_grid, sites
 from gemmgen.analysis.classes import evaluate
 from gemmgen.diagnostics import GemmgenError
+from gemmgen.ir.variant import EXACT
 from gemmgen.isa import memory
 from gemmgen.report.ladder import RUNGS, Rung
 from gemmgen.report.page import code, modelled_gpu, page, recorded, words
@@ -24,7 +25,6 @@ from gemmgen.report.page.split import areas, owners, pieces
 from gemmgen.spec.ladder import ladder_names, ladder_path
 from gemmgen.spec.model import Spec
 from gemmgen.tile import build
-from gemmgen.tile.variant import EXACT
 
 SIZE = (4096, 4096, 4096)
 NAMES = [rung.spec for rung in RUNGS]

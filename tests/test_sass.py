@@ -9,9 +9,9 @@ import pytest
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.counts import Counts, count
 from gemmgen.analysis.sass import Instruction, MainLoop, loops, main_loop, parse, port_cycles
+from gemmgen.ir.variant import EXACT
 from gemmgen.lower import lower
 from gemmgen.spec.parse import load
-from gemmgen.tile.variant import EXACT
 
 ROOT = Path(__file__).parent
 STORED = ROOT / "data" / "sass"

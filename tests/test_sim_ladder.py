@@ -112,7 +112,7 @@ def test_g16_nan_and_infinity_stay_in_their_rows(name: str) -> None:
 def test_a_kernel_without_one_of_its_barriers_races(name: str, number: int, variant: Variant) -> None:
     ir = kernel(name, variant)
     sync = next(s for s in ir.syncs() if s.id == number)
-    a, b, c = operands(128, 128, 3 * ir.spec.block[2])
+    a, b, c = operands(128, 128, 3 * ir.tile[2])
     assert not run_ir(ir, a, b, c.copy()).faults
     faults = run_ir(ir.without(sync), a, b, c).faults
     assert "race" in {f.kind for f in faults}, sync.hazard

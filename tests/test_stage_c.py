@@ -21,6 +21,7 @@ from gemmgen.analysis.counts import count
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
 from gemmgen.ir.nodes import KernelIR, Stmt, Store, edit
+from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
 from gemmgen.lower import lower, lower_program
 from gemmgen.lower.walk import Walk
 from gemmgen.report.ablation import ablations
@@ -29,7 +30,6 @@ from gemmgen.spec.parse import parse
 from gemmgen.tile import SHARED_LIMIT, print_tile
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.staging import loads_of_lines, stores_of_sums
-from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
 from gemmgen.tune.estimate import estimate
 
 STAGED = [name for name in PIPELINES if name.startswith("pipeline_stagec")]
@@ -88,8 +88,8 @@ def test_any_spec(spec: Spec, variant: Any, size: tuple[int, int, int]) -> None:
 
 
 def faults_of(ir: KernelIR) -> list[str]:
-    bm, bn, bk = ir.spec.block
-    a, b, c = operands(bm, bn, bk * ir.spec.split_k * (2 * ir.spec.stages + 1))
+    bm, bn, bk = ir.tile
+    a, b, c = operands(bm, bn, bk * ir.program.parts * (2 * (ir.pipeline.ahead + 1) + 1))
     return [str(f) for f in run_ordered(ir, a, b, c).faults]
 
 
@@ -105,7 +105,7 @@ def test_lines_are_read_behind_a_barrier(name: str) -> None:
 def test_sums_wait_until_all_have_read_the_tiles_whose_place_they_take(name: str) -> None:
     ir = kernel(name, "guarded")
     *_, before, _ = ir.syncs()
-    tiles = ", ".join(b.name for b in build(ir.spec, GUARDED).buffers)
+    tiles = ", ".join(b.name for b in build(spec_of(name), GUARDED).buffers)
     assert before.hazard == f"{tiles}: read by all threads above, overwritten below"
     assert any("Cs[" in f and "several threads read it" in f for f in faults_of(ir.without(before)))
 

@@ -16,7 +16,6 @@ from gemmgen.ir.facts import substitute
 from gemmgen.ir.lane_values import LANE_VALUES
 from gemmgen.ir.lane_values import THREAD as LANE
 from gemmgen.ir.nodes import (
-    DTYPE_BYTES,
     Alloc,
     Array,
     Call,
@@ -84,7 +83,7 @@ class Access(Site):
 
     @property
     def element_bytes(self) -> int:
-        return DTYPE_BYTES[self.array.dtype]
+        return self.array.dtype.bytes
 
     @property
     def lane_bytes(self) -> int:
@@ -143,7 +142,7 @@ def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]
     names |= {name: substitute(value.meaning, {LANE: thread}) for name, value in LANE_VALUES.items()}
     # A condition on a floating-point scalar only asks whether it is zero.
     names |= {name: Const(v if isinstance(v, int) else int(v != 0)) for name, v in scalars.items()}
-    orders = {name: getattr(ir.spec, name).order for name in DIMS}
+    orders = {x.name: x.order for x in ir.matrices}
     boxes = {m.name: m for m in ir.tensor_maps}
     yield from _body(ir.body, _Scope(names, axes=axes, boxes=boxes, orders=orders, renumbered=dict(ir.renumbered)))
 

@@ -22,9 +22,9 @@ from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.variant import EXACT, GUARDED_UNALIGNED
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec
-from gemmgen.tile.variant import EXACT, GUARDED_UNALIGNED
 
 WORTH = 0.97
 """A setting is advised where it leaves no more than this of the expected time."""
@@ -49,7 +49,7 @@ def advise(e: Explanation) -> Advice | None:
     before = _tried(e, {})
     if before is None:
         return None
-    by, spec = e.bound.by, e.ir.spec
+    by, spec = e.bound.by, e.spec
     single = _best(e, before, changes(spec, by))
     if single is not None:
         return single
@@ -81,7 +81,7 @@ def _worth(advice: Advice) -> bool:
 def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: Change) -> Advice | None:
     """A change with its bounds as compiled; None where it cannot be compiled, or no block of it fits then."""
     try:
-        followed = again(e.ir.spec.replace(**change.fields))
+        followed = again(e.spec.replace(**change.fields))
     except GemmgenError:  # a grid that cannot be launched
         return None
     if followed.compiled is None or not followed.occupancy.blocks_per_sm:
@@ -92,7 +92,7 @@ def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: C
 def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     """The bounds with some settings changed, or None where the spec would not be legal or no block would fit."""
     try:
-        spec = e.ir.spec.replace(**fields)
+        spec = e.spec.replace(**fields)
     except GemmgenError:
         return None
     m, n, k = e.size
@@ -106,7 +106,7 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     scalars = {"alpha": 1.0, "beta": e.beta, "M": m, "N": n, "K": k, **leading}
     grid = launch_grid(ir, scalars)
     blocks, launches = grid[0] * grid[1] * grid[2], len(ir.kernels)
-    tiles = tiles_computed(spec, grid, scalars)
+    tiles = tiles_computed(ir, grid, scalars)
     run = Run(ir, e.size, count(ir, scalars, grid), blocks, e.gpu, fits, e.beta, launches=launches, tiles=tiles)
     return bounds(run)
 

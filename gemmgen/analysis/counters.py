@@ -198,7 +198,7 @@ def _idle(e: Explanation) -> int:
     """Requests of loads that load nothing, which the compiler puts before the asynchronous copies of each tile."""
     if e.compiled is None or e.compiled.loop is None or not is_asynchronous(e):
         return 0
-    spec = e.ir.spec
+    spec = e.spec
     tiles = -(-e.size[2] // spec.block[2])  # of all the blocks together that share a sum
     return e.compiled.loop.idle_loads * tiles * (e.run.computed // spec.split_k) * -(-e.ir.threads // WARP)
 

@@ -76,6 +76,8 @@ class AccessCost:
     op: Literal["load", "store"]
     space: Literal["global", "shared", "tma"]
     width: int
+    item: int
+    """Bytes per element."""
     cost: Cost
 
 
@@ -180,7 +182,9 @@ def _cost_of(access: Access, lanes: Lanes, base: int) -> AccessCost:
         if found.wavefronts > cost.wavefronts:
             found = cost
         cost = replace(cost, merged_requests=found.requests, merged_wavefronts=found.wavefronts)
-    return AccessCost(access.statement, access.array.operand, access.op, space, access.width, cost)
+    return AccessCost(
+        access.statement, access.array.operand, access.op, space, access.width, access.array.dtype.bytes, cost
+    )
 
 
 def _cost_of_boxes(site: BoxLoad, lanes: Lanes, base: int) -> AccessCost:
@@ -194,7 +198,7 @@ def _cost_of_boxes(site: BoxLoad, lanes: Lanes, base: int) -> AccessCost:
     total = Cost(_times(site, lanes))
     for values, weights in _pieces(classes, lanes):
         total += _piece_of_boxes(site, values, weights, lanes, base) * rest
-    return AccessCost(site.statement, site.map.operand, "load", "tma", along * across, total)
+    return AccessCost(site.statement, site.map.operand, "load", "tma", along * across, site.map.dtype.bytes, total)
 
 
 def _piece_of_boxes(site: BoxLoad, values: dict[str, Ints], weights: Ints, lanes: Lanes, base: int) -> Cost:

@@ -16,7 +16,7 @@ from gemmgen.analysis.counts import AccessCost, Counts, count
 from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import Occupancy, occupancy_of, registers_per_block
 from gemmgen.analysis.sass import MainLoop
-from gemmgen.analysis.traffic import Intensity, Size, flops, intensity
+from gemmgen.analysis.traffic import Intensity, Size, flops, intensity, items_of
 from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
 from gemmgen.isa.memory import LINE
@@ -60,6 +60,7 @@ class Explanation:
     and GPU, compiled too; None where this one was not compiled.
     """
 
+    spec: Spec
     ir: KernelIR
     size: Size
     gpu: Gpu
@@ -75,6 +76,11 @@ class Explanation:
     launches: int = 1
     tiles: int | None = None
     again: Callable[[Spec], Explanation] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def items(self) -> tuple[int, int, int]:
+        """Bytes per element of A, B and C."""
+        return items_of(self.ir)
 
     @property
     def flops(self) -> int:
@@ -114,14 +120,13 @@ class Explanation:
         return [self._row(i, a) for i, a in enumerate(self.counts.accesses) if a.cost.requests]
 
     def _row(self, number: int, a: AccessCost) -> dict[str, Any]:
-        spans = self.ir.spec.spans  # a setting left at its default has no line of its own
-        span = spans.get(a.statement.origin, spans.get("tile block"))
+        origin = a.statement.origin or "tile block"
         return {
             "operand": a.operand,
             "op": a.op,
             "space": a.space,
             "width": a.width,
-            "spec_line": span.line if span else None,
+            "spec_line": self.ir.source.line(origin),
             "cuda_line": self.cuda_lines.get(number),
             "requests": a.cost.requests,
             "sectors": a.cost.sectors,
@@ -162,6 +167,7 @@ class Explanation:
 
 
 def explained(
+    spec: Spec,
     ir: KernelIR,
     size: Size,
     gpu: Gpu,
@@ -180,11 +186,11 @@ def explained(
     registers = named_registers(ir.body) if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
     launches = max(1, len(steps))
-    tiles = sum(tiles_computed(ir.spec, s.grid, s.scalars) for s in steps if s.ir is None)
+    tiles = sum(tiles_computed(ir, s.grid, s.scalars) for s in steps if s.ir is None)
     run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None, launches, tiles)
     return Explanation(
-        ir, size, gpu, beta, blocks, counts, compiled, fits,
-        intensity(size, counts, beta),
+        spec, ir, size, gpu, beta, blocks, counts, compiled, fits,
+        intensity(size, counts, beta, items_of(ir)),
         bounds(run),
         (cuda_lines or {}) if any(s.ir is None for s in steps) else {},  # lines are those of the main kernel's text
         copies or {},

@@ -15,14 +15,14 @@ from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.latency import WAITS, Step, Waits, run_clocks
 from gemmgen.analysis.occupancy import Occupancy
 from gemmgen.analysis.sass import MainLoop
-from gemmgen.analysis.traffic import Size, compulsory_bytes
+from gemmgen.analysis.traffic import Size, compulsory_bytes, items_of
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
 from gemmgen.target import GB, Gpu
 
 if TYPE_CHECKING:
-    from gemmgen.spec.model import Spec
+    pass
 
 RESOURCES = ("compute", "issue", "shared", "l1", "l2", "dram", "latency")
 
@@ -121,11 +121,11 @@ class Run:
         return lines / self.gpu.limits.l1_lines_per_clock
 
 
-def tiles_computed(spec: Spec, grid: tuple[int, int, int], scalars: Mapping[str, float]) -> int:
+def tiles_computed(ir: KernelIR, grid: tuple[int, int, int], scalars: Mapping[str, float]) -> int:
     """Tiles of C that a launch computes, each as often as blocks share its sum."""
-    if not spec.persistent:
+    if not ir.renumbered:
         return grid[0] * grid[1] * grid[2]
-    return -(-int(scalars["M"]) // spec.block[0]) * -(-int(scalars["N"]) // spec.block[1]) * grid[2]
+    return -(-int(scalars["M"]) // ir.tile[0]) * -(-int(scalars["N"]) // ir.tile[1]) * grid[2]
 
 
 def bounds(run: Run, waits: Waits = WAITS) -> Bounds:
@@ -138,16 +138,17 @@ def bounds(run: Run, waits: Waits = WAITS) -> Bounds:
         "shared_s": run.shared_clocks / clocks,
         "l1_s": run.l1_clocks / clocks,
         "l2_s": _l2_bytes(run) / (gpu.l2_gb_s * GB),
-        "dram_s": compulsory_bytes(run.size, run.beta) / (gpu.dram_gb_s * GB) if run.blocks else 0.0,
+        "dram_s": compulsory_bytes(run.size, run.beta, items_of(run.ir)) / (gpu.dram_gb_s * GB) if run.blocks else 0.0,
     }
     return Bounds(**needs, latency_s=max(0.0, _waiting_s(run, waits) - max(needs.values())))
 
 
 def _l2_bytes(run: Run) -> int:
     """Bytes that pass between the SMs and the L2: each block's tiles once, or the sectors asked for if fewer."""
-    (m, n, k), (bm, bn, _) = run.size, run.ir.spec.block
+    (m, n, k), (bm, bn, _) = run.size, run.ir.tile
     loads = [a for a in run.counts.accesses if (a.space, a.op) == ("global", "load")]
-    tiles = 4 * k * (m * -(-n // bn) + n * -(-m // bm))
+    a, b, _ = items_of(run.ir)
+    tiles = k * (a * m * -(-n // bn) + b * n * -(-m // bm))
     boxes = run.counts.total("tma", "load").bytes_used
     inputs = min(tiles, boxes + SECTOR * sum(a.cost.sectors for a in loads if a.operand != "C"))
     rest = sum(a.cost.sectors for a in loads if a.operand == "C") + run.counts.total("global", "store").sectors
@@ -170,7 +171,7 @@ def _waiting_s(run: Run, waits: Waits) -> float:
 def block_step(run: Run) -> tuple[Step, int]:
     """One step of one block, and how many a block takes: the one that computes most tiles of C."""
     ir, limits = run.ir, run.gpu.limits
-    bm, bn, bk = ir.spec.block
+    bm, bn, bk = ir.tile
     deep = max(1, bk) if ir.shared else LOADS_AHEAD
     steps = max(1, -(-run.counts.fma // (run.computed * bm * bn * deep)))
     turns = run.computed * steps
@@ -181,8 +182,8 @@ def block_step(run: Run) -> tuple[Step, int]:
         issue=issue * limits.schedulers / warps * -(-warps // limits.schedulers),
         issue_shared=max(issue, lanes),
         traffic=(run.shared_clocks + run.l1_clocks) / turns,
-        fragments=bk if ir.shared and "prefetch" not in ir.spec.use else 0,
+        fragments=bk if ir.shared and not ir.pipeline.fetches_ahead else 0,
         warps=warps / limits.schedulers,
         shared=bool(ir.shared),
-        ahead=ir.spec.stages - 1,
+        ahead=ir.pipeline.ahead,
     ), steps * -(-run.computed // run.blocks)

@@ -84,7 +84,7 @@ def _why_waiting(e: Explanation) -> str:
 
 
 def _why_idle(e: Explanation) -> str:
-    asks, held = e.ir.spec.persistent, e.run.computed // e.blocks
+    asks, held = e.spec.persistent, e.run.computed // e.blocks
     by = f", as persistent {asks} asks for" if asks and held > 1 else ""
     return f"{counted(e.blocks, 'block')} {'is' if e.blocks == 1 else 'are'} launched on {e.gpu.sms} SMs{by}."
 
@@ -131,7 +131,7 @@ def _advice_text(e: Explanation) -> str:
 
 def _advised(e: Explanation, found: Advice) -> str:
     change, after = found.change, found.after
-    span = e.ir.spec.spans.get(change.setting)
+    span = e.spec.spans.get(change.setting)
     where = f" (line {span.line})" if span else ""
     words = f"{change.head}{where}{change.rest}"
     saved = 1 - after.total_s / found.before.total_s

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.analysis.counts import Counts
-from gemmgen.launch.placement import ITEM
+from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.types import F32
 
 Size = tuple[int, int, int]
 
@@ -44,23 +45,34 @@ def flops(size: Size) -> int:
     return 2 * m * n * k
 
 
-def compulsory_bytes(size: Size, beta: float = 0.0) -> int:
-    """Bytes that any program moves: A and B are read, C is written, and read too where beta is not 0."""
-    m, n, k = size
-    return ITEM * (m * k + k * n + m * n * (1 if beta == 0 else 2))
+SINGLES = (F32.bytes, F32.bytes, F32.bytes)
+"""Bytes per element of A, B and C in float32."""
 
 
-def intensity(size: Size, counts: Counts, beta: float = 0.0) -> Intensity:
+def compulsory_bytes(size: Size, beta: float = 0.0, items: tuple[int, int, int] = SINGLES) -> int:
+    """Bytes that any program moves: A and B are read, C is written, and read too where beta is not 0. ``items`` are
+    bytes per element of A, B and C."""
+    (m, n, k), (a, b, c) = size, items
+    return a * m * k + b * k * n + c * m * n * (1 if beta == 0 else 2)
+
+
+def intensity(size: Size, counts: Counts, beta: float = 0.0, items: tuple[int, int, int] = SINGLES) -> Intensity:
     """Intensities of a launch with these counts."""
     work = flops(size)
-    asked = sum(a.cost.elements for a in counts.accesses if a.space == "global" and a.operand != "C")
-    asked += counts.total("tma", "load").bytes_used // ITEM
+    inputs = [a for a in counts.accesses if a.space == "global" and a.operand != "C"]
+    asked = sum(a.cost.elements * a.item for a in inputs) + counts.total("tma", "load").bytes_used
     return Intensity(
-        naive=_ratio(work, ITEM * work),
-        block_tile=_ratio(work, ITEM * asked),
-        ideal=_ratio(work, compulsory_bytes(size, beta)),
+        naive=_ratio(2 * work, (items[0] + items[1]) * work),
+        block_tile=_ratio(work, asked),
+        ideal=_ratio(work, compulsory_bytes(size, beta, items)),
         flop_per_shared_load=_ratio(2 * counts.fma, counts.total("shared", "load").elements),
     )
+
+
+def items_of(ir: KernelIR) -> tuple[int, int, int]:
+    """Bytes per element of A, B and C."""
+    a, b, c = ir.matrices
+    return a.dtype.bytes, b.dtype.bytes, c.dtype.bytes
 
 
 def _ratio(a: int, b: int) -> float | None:

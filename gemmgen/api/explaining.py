@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.launch.placement import ITEM
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Compiled, Explanation
@@ -33,11 +32,11 @@ def explain(
     from gemmgen.analysis.explain import Step, explained
     from gemmgen.api.specs import lower, of_type
     from gemmgen.cuda.emit import emit_with_lines
+    from gemmgen.ir.variant import EXACT
     from gemmgen.launch import as_float32
     from gemmgen.target import gpu as gpu_named
-    from gemmgen.tile.variant import EXACT
 
-    spec, target, size = of_type(spec), gpu_named(gpu), _size(m, n, k)
+    spec, target, size = of_type(spec), gpu_named(gpu), _size(spec, m, n, k)
     beta = as_float32(beta)
     plan = _plan(spec, size, beta)
     ir = lower(spec, plan.steps[0].variant if plan.steps else EXACT)
@@ -45,7 +44,7 @@ def explain(
         Step(
             step.grid,
             step.scalars,
-            {name: getattr(step.arguments, name) * ITEM for name in ("A", "B", "C")},
+            {x.name: getattr(step.arguments, x.name) * x.dtype.bytes for x in spec.matrices},
             None if step.kernel == "main" else step.ir(ir),
         )
         for step in plan.steps
@@ -53,7 +52,7 @@ def explain(
     emitted = emit_with_lines(ir)
     made = _compiled(ir, emitted.text, target) if compiled else None
     copies = {copy.operand: copy.bytes for copy in plan.copies}
-    found = explained(ir, size, target, steps, beta, made, emitted.lines, copies)
+    found = explained(spec, ir, size, target, steps, beta, made, emitted.lines, copies)
     return found if made is None else replace(found, again=lambda other: explain(other, *size, gpu=target, beta=beta))
 
 
@@ -69,14 +68,14 @@ def _plan(spec: Spec, size: tuple[int, int, int], beta: float) -> LaunchPlan:
     return plan_aligned(spec, size, _strides(spec, pitches(spec, size)), (0, 0, 0), 1.0, beta)
 
 
-def _size(*size: Any) -> tuple[int, int, int]:
+def _size(spec: Spec, *size: Any) -> tuple[int, int, int]:
     for name, value in zip("mnk", size, strict=True):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ArgumentError(f"{name} is {value!r}; a size is a whole number, 0 or more")
     m, n, k = size
-    for name, rows, columns in (("A", m, k), ("B", k, n), ("C", m, n)):
-        if rows * columns * ITEM > ADDRESSES:
-            raise ArgumentError(f"{name} would be {rows}x{columns}, more than the 2^57 bytes that have addresses")
+    for x, (rows, columns) in zip(spec.matrices, ((m, k), (k, n), (m, n)), strict=True):
+        if rows * columns * x.dtype.bytes > ADDRESSES:
+            raise ArgumentError(f"{x.name} would be {rows}x{columns}, more than the 2^57 bytes that have addresses")
     return m, n, k
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gemmgen.api.operands import matrices, on_device, output_for, scalar
 from gemmgen.api.specs import architecture, checked
 from gemmgen.diagnostics import ArgumentError, SimulationFault
-from gemmgen.launch import EXACT, Variant, as_float32, kernel_of
+from gemmgen.launch import EXACT, Variant, as_float32, kernel_of, program_for
 from gemmgen.launch.placement import OPERANDS
 
 if TYPE_CHECKING:
@@ -114,14 +114,15 @@ class Kernel:
 
         output = output_for(A, B, self.spec, as_float32(beta)) if C is None else C
         operands = matrices(A, B, output, self.spec)
-        steps = plan_of(self.spec, operands, alpha, beta)
+        program = program_for(self.spec)
+        steps = plan_of(program, operands, alpha, beta)
         if self._patience is not None and (seconds := estimated_seconds(steps, self.lowered)) > self._patience:
             m, n, k = *operands["C"].shape, operands["A"].shape[1]
             raise ArgumentError(
                 f"there is no GPU here, and {m}x{n}x{k} takes the simulator about {seconds:.0f} s; "
                 f'compile with device="sim" to wait for it, or take a smaller size'
             )
-        result = execute(self.spec, steps, self.lowered, operands)
+        result = execute(program, steps, self.lowered, operands)
         if result.faults:
             raise SimulationFault(tuple(result.faults))
         return output

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.launch.placement import ITEM, OPERANDS, WIDEST
+from gemmgen.launch.placement import OPERANDS, WIDEST
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from gemmgen.spec.model import Spec
+    from gemmgen.ir.types import Matrix as Operand
 
     Host: TypeAlias = "NDArray[Any]"
 
-DTYPES = {"f32": "float32"}  # a spec's element types, as NumPy names them
 _HOST = (1, 3)  # DLPack device types whose memory the host can read: kDLCPU, kDLCUDAHost
 PAGE = 256  # what allocations on a device are aligned to, in bytes
+
+
+class Typed(Protocol):
+    """What says how the operands of a product lie: a spec, or a program."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def matrices(self) -> tuple[Operand, ...]: ...
 
 
 def on_device(x: Any) -> bool:
@@ -115,7 +122,8 @@ class Matrix:
     @classmethod
     def of(cls, values: Host) -> Matrix:
         first, second = values.strides
-        return cls(values, (first // ITEM, second // ITEM), int(values.__array_interface__["data"][0]))
+        item = values.itemsize
+        return cls(values, (first // item, second // item), int(values.__array_interface__["data"][0]))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -125,11 +133,13 @@ class Matrix:
     def writable(self) -> bool:
         return bool(self.values.flags.writeable)
 
-    def flat(self, offset: int, length: int) -> NDArray[np.float32]:
+    def flat(self, offset: int, length: int) -> Host:
         """A view of ``length`` elements of the memory that it lies in, from ``offset`` elements after its first."""
         import numpy as np
 
-        reach = np.lib.stride_tricks.as_strided(self.values, (offset + length,), (ITEM,), writeable=self.writable)
+        reach = np.lib.stride_tricks.as_strided(
+            self.values, (offset + length,), (self.values.itemsize,), writeable=self.writable
+        )
         return reach[offset:]
 
     @property
@@ -149,10 +159,11 @@ class Matrix:
 
         if self.values.size == 0:
             return Matrix.of(self.values.copy())
-        skip = self.phase // ITEM
+        item = self.values.itemsize
+        skip = self.phase // item
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         buffer = np.empty(skip + reach + 1, self.values.dtype)
-        values = np.lib.stride_tricks.as_strided(buffer[skip:], self.shape, [s * ITEM for s in self.strides])
+        values = np.lib.stride_tricks.as_strided(buffer[skip:], self.shape, [s * item for s in self.strides])
         values[...] = self.values
         return Matrix.of(values)
 
@@ -167,19 +178,20 @@ def _beneath(view: Host) -> Host | None:
     return base if isinstance(base, np.ndarray) else None
 
 
-def matrix(name: str, x: Any, spec: Spec) -> Matrix:
+def matrix(name: str, x: Any, spec: Typed) -> Matrix:
     """A host array as an operand of a spec's kernel. Raises ArgumentError where its type or shape does not fit."""
     values = host_view(name, x)
     # The byte order stands in the name where it is not the machine's.
     refuse_kind(name, values.shape, values.dtype.name if values.dtype.isnative else values.dtype.str, spec)
-    if any(s % ITEM for n, s in zip(values.shape, values.strides, strict=True) if n > 1):
+    item = values.itemsize
+    if any(s % item for n, s in zip(values.shape, values.strides, strict=True) if n > 1):
         if name == "C":
-            raise ArgumentError(f"C has strides of {values.strides} bytes, which are no multiples of {ITEM}")
+            raise ArgumentError(f"C has strides of {values.strides} bytes, which are no multiples of {item}")
         values = values.copy()
     return Matrix.of(values)
 
 
-def refuse_kind(name: str, shape: tuple[int, ...], dtype: str, spec: Spec) -> None:
+def refuse_kind(name: str, shape: tuple[int, ...], dtype: str, spec: Typed) -> None:
     """Raise ArgumentError where an operand is no matrix, or not of the spec's element type."""
     if len(shape) != 2:
         raise ArgumentError(f"{name} has {len(shape)} dimensions, shape {tuple(shape)}; a matrix has 2")
@@ -188,18 +200,18 @@ def refuse_kind(name: str, shape: tuple[int, ...], dtype: str, spec: Spec) -> No
         raise ArgumentError(f"{name} has element type {dtype}; the kernel {spec.name!r} wants {wanted}")
 
 
-def element_type(spec: Spec, name: str) -> str:
+def element_type(spec: Typed, name: str) -> str:
     """The element type of operand "A", "B" or "C", as NumPy names it."""
-    return DTYPES[{"A": spec.A, "B": spec.B, "C": spec.C}[name].dtype]
+    return next(x.dtype.numpy for x in spec.matrices if x.name == name)
 
 
-def matrices(A: Any, B: Any, C: Any, spec: Spec) -> dict[str, Matrix]:
+def matrices(A: Any, B: Any, C: Any, spec: Typed) -> dict[str, Matrix]:
     """The three operands of a product on the host."""
     given = {"A": A, "B": B, "C": C}
     return {name: matrix(name, given[name], spec) for name in OPERANDS}
 
 
-def output_for(A: Any, B: Any, spec: Spec, beta: float) -> Any:
+def output_for(A: Any, B: Any, spec: Typed, beta: float) -> Any:
     """A new C, not set to anything, of A's kind (a torch tensor where A is one) in the spec's type and order.
 
     Raises ArgumentError where beta asks for a C that was not passed, or A or B is no host matrix of the spec's type.
@@ -208,10 +220,10 @@ def output_for(A: Any, B: Any, spec: Spec, beta: float) -> Any:
 
     refuse_beta(beta)
     shape = (matrix("A", A, spec).shape[0], matrix("B", B, spec).shape[1])
-    row = spec.C.order == "row"
+    row = spec.matrices[2].order == "row"
     if hasattr(A, "new_empty"):
         return A.new_empty(shape) if row else A.new_empty(shape[::-1]).t()
-    return np.empty(shape, element_type(spec, "C"), order="C" if row else "F")
+    return np.empty(shape, spec.matrices[2].dtype.numpy_dtype, order="C" if row else "F")
 
 
 def refuse_beta(beta: float) -> None:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import PAGE, Matrix, matrices, output_for, scalar
-from gemmgen.launch import Launch, LaunchPlan, as_float32, plan
-from gemmgen.launch.placement import ITEM, order_of
-from gemmgen.tile.variant import Variant
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.types import F32
+from gemmgen.ir.variant import Variant
+from gemmgen.launch import Launch, LaunchPlan, as_float32, plan, program_for
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.program import Program
     from gemmgen.sim.faults import Fault
     from gemmgen.sim.run import GlobalArray, RunResult
     from gemmgen.spec.model import Spec
@@ -55,13 +57,13 @@ def simulate(
     gpu_named(gpu)
     alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
     only = spec_or_ir if isinstance(spec_or_ir, KernelIR) else None
-    spec = of_type(spec_or_ir) if only is None else only.spec
-    output = output_for(A, B, spec, as_float32(beta)) if C is None else C
-    operands = matrices(A, B, output, spec)
-    steps = plan_of(spec, operands, alpha, beta, None if only is None else only.variant)
+    program = program_for(of_type(spec_or_ir)) if only is None else _program(only)
+    output = output_for(A, B, program, as_float32(beta)) if C is None else C
+    operands = matrices(A, B, output, program)
+    steps = plan_of(program, operands, alpha, beta, None if only is None else only.variant)
     operands["C"] = operands["C"].twin()
-    lowered = lowering(spec) if only is None else _always(only)
-    result = execute(spec, steps, lowered, operands)
+    lowered = lowering(of_type(spec_or_ir)) if only is None else _always(only)
+    result = execute(program, steps, lowered, operands)
     return Simulation(operands["C"].values, result.counters, tuple(result.faults))
 
 
@@ -79,16 +81,22 @@ def lowering(spec: Spec) -> Lowered:
     return lowered
 
 
+def _program(ir: KernelIR) -> Program:
+    if ir.program is None:
+        raise ArgumentError(f"{ir.name} is not the main kernel of a spec; pass what gemmgen.lower(spec) gives")
+    return ir.program
+
+
 def _always(ir: KernelIR) -> Lowered:
     return lambda _: ir
 
 
 def plan_of(
-    spec: Spec, operands: Mapping[str, Matrix], alpha: float, beta: float, variant: Variant | None = None
+    program: Program, operands: Mapping[str, Matrix], alpha: float, beta: float, variant: Variant | None = None
 ) -> LaunchPlan:
     """The launch plan of host operands."""
     return plan(
-        spec,
+        program,
         {name: m.shape for name, m in operands.items()},
         {name: m.strides for name, m in operands.items()},
         {name: m.address for name, m in operands.items()},
@@ -99,20 +107,21 @@ def plan_of(
     )
 
 
-def execute(spec: Spec, steps: LaunchPlan, lowered: Lowered, operands: Mapping[str, Matrix]) -> RunResult:
+def execute(program: Program, steps: LaunchPlan, lowered: Lowered, operands: Mapping[str, Matrix]) -> RunResult:
     """Do what a plan says, on the simulator: C is updated in place."""
     import numpy as np
 
     from gemmgen.sim.run import merged, run_kernel
 
     placed = dict(operands)
+    orders = {x.name: x.order for x in program.matrices}
     for copy in steps.copies:
-        placed[copy.operand] = copied(placed[copy.operand], order_of(spec, copy.operand), copy.leading)
-    workspace = np.full(steps.partials // ITEM, np.nan, np.float32)
+        placed[copy.operand] = copied(placed[copy.operand], orders[copy.operand], copy.leading)
+    workspace = np.full(steps.partials // F32.bytes, np.nan, np.float32)
     results = []
     for step in steps.steps:
         ir = step.ir(lowered(step.variant))
-        arrays = _arrays(spec, step, placed, workspace)
+        arrays = _arrays(program, step, placed, workspace)
         given = {p.name for p in ir.params}
         results.append(
             run_kernel(ir, step.grid, scalars_of(step), {name: x for name, x in arrays.items() if name in given})
@@ -139,13 +148,13 @@ def copied(matrix: Matrix, order: str, leading: int) -> Matrix:
     rows, columns = matrix.values.shape
     by_rows = order == "row"
     padded = (rows, leading) if by_rows else (leading, columns)
-    whole = np.zeros(padded, np.float32, order="C" if by_rows else "F")
+    whole = np.zeros(padded, matrix.values.dtype, order="C" if by_rows else "F")
     whole[:rows, :columns] = matrix.values
     return Matrix.of(whole)
 
 
 def _arrays(
-    spec: Spec, step: Launch, placed: Mapping[str, Matrix], workspace: NDArray[np.float32]
+    program: Program, step: Launch, placed: Mapping[str, Matrix], workspace: NDArray[np.float32]
 ) -> dict[str, GlobalArray]:
     """The memory that one launch may touch: of each operand from its first element to its last, and the workspace."""
     from gemmgen.sim.run import GlobalArray
@@ -157,12 +166,12 @@ def _arrays(
         ("B", (given.K, given.N), given.B, given.ldb),
         ("C", (given.M, given.N), given.C, given.ldc),
     ):
-        extent, rows = shape[::-1] if order_of(spec, name) == "row" else shape
+        extent, rows = shape[::-1] if program.matrix(name).order == "row" else shape
         if name in step.variant.padded:
             extent = leading  # zeros to the end of every line
         length = (rows - 1) * leading + extent if extent and rows else 0
         matrix = placed[name]
-        align = (matrix.phase + start * ITEM) % PAGE
+        align = (matrix.phase + start * program.matrix(name).dtype.bytes) % PAGE
         found[name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
     found["W"] = GlobalArray(workspace)
     if step.output == "W":

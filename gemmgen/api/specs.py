@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, SpecError
-from gemmgen.tile.variant import VARIANTS, Variant
+from gemmgen.ir.variant import VARIANTS, Variant
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import KernelIR

@@ -104,8 +104,8 @@ def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, Ban
 
 def title(ir: KernelIR, number: int, a: Access, warp: int) -> str:
     preposition = "to" if a.op == "store" else "from"
-    line = ir.spec.spans.get(getattr(a.statement, "origin", ""))
-    where = f", line {line.line} of the spec" if line else ""
+    line = dict(ir.source.origins).get(getattr(a.statement, "origin", ""))
+    where = f", line {line} of the spec" if line else ""
     return f"access {number}: {a.op} {preposition} {a.array.name}, {4 * a.width} bytes a lane, warp {warp}{where}"
 
 

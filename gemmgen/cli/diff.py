@@ -60,10 +60,10 @@ def text(a: Explanation, b: Explanation) -> str:
 
     colour = wanted()
     names = (a.ir.name, b.ir.name)
-    changes = spec_changes(a.ir.spec, b.ir.spec)
+    changes = spec_changes(a.spec, b.spec)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    tiles = [print_tile(build(e.ir.spec, e.ir.variant)) for e in (a, b)]
-    cuda = [body(gemmgen.emit(e.ir.spec, variant=e.ir.variant)) for e in (a, b)]
+    tiles = [print_tile(build(e.spec, e.ir.variant)) for e in (a, b)]
+    cuda = [body(gemmgen.emit(e.spec, variant=e.ir.variant)) for e in (a, b)]
     size = "x".join(str(n) for n in a.size)
     parts = [
         ("", sentence(a, b, changes)),

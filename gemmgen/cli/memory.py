@@ -7,7 +7,7 @@ import sys
 
 from gemmgen.cli.exits import UsageError
 from gemmgen.cli.options import Size
-from gemmgen.launch.placement import ITEM
+from gemmgen.ir.types import F32
 
 ADDRESSABLE = 1 << 47  # bytes, more than any machine that could be asked
 
@@ -25,6 +25,6 @@ def physical() -> int:
 def refuse_too_large(size: Size) -> None:
     """Raise UsageError where A, B and C of a size take more memory than there is."""
     m, n, k = size
-    need, have = ITEM * (m * k + k * n + m * n), physical()
+    need, have = F32.bytes * (m * k + k * n + m * n), physical()
     if need > have:
         raise UsageError(f"A, B and C of {size} take {need / 1e9:,.0f} GB, and this machine has {have / 1e9:,.0f} GB")

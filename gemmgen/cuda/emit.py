@@ -8,7 +8,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
@@ -16,10 +15,9 @@ from gemmgen.cuda.shared import STATIC_SHARED_BYTES, shared_parts
 from gemmgen.cuda.statements import Printer, pointer_type
 from gemmgen.cuda.terms import declaration
 from gemmgen.ir.expr import value_of
-from gemmgen.ir.nodes import DTYPE_BYTES, Constant, KernelIR, Load, Param, Store, walk
+from gemmgen.ir.nodes import Constant, KernelIR, Load, Param, Store, walk
 from gemmgen.ir.reach import global_bytes
-from gemmgen.spec.model import Spec
-from gemmgen.spec.text import to_text
+from gemmgen.ir.types import F32
 
 
 @dataclass(frozen=True)
@@ -58,42 +56,33 @@ def _header(ir: KernelIR) -> Iterator[Printed]:
     for text in wrap_comment(f"{ir.name}, {what(ir)}: {applies_to(ir)}"):
         yield Printed(text)
     yield Printed("//")
-    for line in to_text(ir.spec, comment=False).splitlines():
+    for line in ir.source.lines:
         lead = "//     "
         text = f"{lead}{sanitised(line)}".rstrip()
         more = f"{lead}{' ' * (len(line) - len(line.partition(' ')[2].lstrip()))}"
         whole = len(text) <= WIDTH
         yield from map(Printed, [text] if whole else textwrap.wrap(text, WIDTH, subsequent_indent=more))
     yield Printed("//")
-    for paragraph in (ir.summary, *ir.notes, f"Made by: gemmgen compile {_file(ir.spec)}"):
+    for paragraph in (ir.summary, *ir.notes, f"Made by: gemmgen compile {ir.source.file}"):
         for text in wrap_comment(sanitised(paragraph)) if paragraph else ():
             yield Printed(sanitised(text))  # again: a line may now end where the text did not
-
-
-def _file(spec: Spec) -> str:
-    """The spec's file, the same wherever the checkout lies: in its folder where that is ``specs``, else alone. A
-    spec that was read from no file has the name that one would have."""
-    path = PurePath(spec.filename)
-    if spec.filename.startswith("<"):
-        return f"{spec.name}.gemm"
-    return f"specs/{path.name}" if path.parent.name == "specs" else path.name
 
 
 def what(ir: KernelIR) -> str:
     """Which variant of a kernel it is, or whose work it prepares or finishes."""
     match ir.part:
         case "first":
-            return f"the kernel before {ir.spec.name}"
+            return f"the kernel before {ir.main}"
         case "main":
             return f"{ir.variant.label} variant"
         case "then":
-            return f"the second kernel of {ir.spec.name}"
+            return f"the second kernel of {ir.main}"
 
 
 def applies_to(ir: KernelIR) -> str:
     """Which sizes and alignments the kernel is for, in words."""
     exact: dict[int, list[str]] = {}
-    for dim, step in zip("mnk", ir.spec.block, strict=True):
+    for dim, step in zip("mnk", ir.tile, strict=True):
         if dim not in ir.variant.guard and step > 1 and ir.part == "main":
             exact.setdefault(step, []).append(dim.upper())
     sizes = "any M, N, K" if ir.part == "main" else "any M and N"
@@ -101,7 +90,7 @@ def applies_to(ir: KernelIR) -> str:
         (step, dims), *others = exact.items()
         be = "are multiples" if len(dims) > 1 else "is a multiple"
         sizes = "".join([f"{listed(dims)} that {be} of {step}", *(f" and {listed(d)} of {s}" for s, d in others)])
-    widest = {name: size for name, size in global_bytes(ir).items() if size > DTYPE_BYTES["f32"]}
+    widest = {name: size for name, size in global_bytes(ir).items() if size > F32.bytes}
     if not widest:
         return f"for {sizes}."
     parts = []

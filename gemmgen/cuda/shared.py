@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gemmgen.cuda.layout import Line
-from gemmgen.cuda.terms import TYPES, dimensions
+from gemmgen.cuda.terms import dimensions
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.memory import in_memory_order, replaced_bytes
-from gemmgen.ir.nodes import DTYPE_BYTES, Array, KernelIR
+from gemmgen.ir.nodes import Array, KernelIR
 from gemmgen.ir.show import show
+from gemmgen.ir.types import F32
 
 STATIC_SHARED_BYTES = 48 * 1024
 """What a kernel may declare; more has to be asked for at launch (CUDA C++ Programming Guide, compute capabilities)."""
@@ -50,7 +51,7 @@ def _placed(shared: Sequence[Array]) -> tuple[list[tuple[Array, list[str]]], str
 
 def _floats(array: Array) -> str:
     """The size of an array in floats."""
-    each = DTYPE_BYTES[array.dtype] // DTYPE_BYTES["f32"]
+    each = array.dtype.bytes // F32.bytes
     return " * ".join([*([str(each)] if each > 1 else []), *map(_factor, array.shape or ())])
 
 
@@ -61,7 +62,7 @@ def _factor(extent: Expr) -> str:
 
 
 def _part(array: Array, offsets: list[str]) -> list[str]:
-    kind = TYPES[array.dtype]
+    kind = array.dtype.c
     start = " + ".join(offsets)
     inner = dimensions((array.shape or ())[1:])
     if inner:

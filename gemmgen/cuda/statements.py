@@ -13,7 +13,6 @@ from gemmgen.cuda.layout import INDENT, WIDTH, Line
 from gemmgen.cuda.running import offsets, ring
 from gemmgen.cuda.terms import (
     INDEX_TYPES,
-    TYPES,
     Env,
     Moving,
     access,
@@ -197,8 +196,8 @@ class Printer:
             self._put(depth, f"{text} = {{}};", s.why)
         else:
             self._put(depth, f"{text};", s.why)
-            pointer = f"reinterpret_cast<{TYPES[s.array.dtype]}*>({s.array.name})"
-            count = f"(int)(sizeof({s.array.name}) / sizeof({TYPES[s.array.dtype]}))"
+            pointer = f"reinterpret_cast<{s.array.dtype.c}*>({s.array.name})"
+            count = f"(int)(sizeof({s.array.name}) / sizeof({s.array.dtype.c}))"
             self._put(depth, f"for (int i = 0; i < {count}; ++i) {pointer}[i] = {number(s.init)};")
 
     def _declared_with_value(self, s: Alloc, rest: tuple[Stmt, ...], depth: int, env: Env) -> bool:
@@ -376,7 +375,7 @@ def argument(a: Ref | Expr | MapRef, env: Env) -> str:
 
 
 def pointer_type(array: Array) -> str:
-    return f"{'const ' if array.const else ''}{TYPES[array.dtype]}*"
+    return f"{'const ' if array.const else ''}{array.dtype.c}*"
 
 
 def writes(s: Stmt, array: Array) -> bool:

@@ -18,7 +18,6 @@ Env = Mapping[Var, Expr]
 """Variables of loops that run once and are printed as their body, and what they stand for there."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-TYPES = {"f32": "float", "i32": "int", "u32": "unsigned int", "u64": "unsigned long long"}
 INDEX_TYPES = {"i32": "int", "i64": "size_t", "bool": "bool", "f32": "float"}
 
 
@@ -209,4 +208,4 @@ def declaration(array: Array, width: int) -> str:
     """``alignas(16) float regM[TM]``; ``width`` is the widest access to it, in elements."""
     align = max(array.align, 4 * width)
     prefix = f"alignas({align}) " if align > 4 and array.shape else ""
-    return f"{prefix}{TYPES[array.dtype]} {array.name}{dimensions(array.shape or ())}"
+    return f"{prefix}{array.dtype.c} {array.name}{dimensions(array.shape or ())}"

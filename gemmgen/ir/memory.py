@@ -8,9 +8,9 @@ from math import gcd
 from typing import Literal
 
 from gemmgen.ir.expr import Expr, value_of
+from gemmgen.ir.types import F32, DType
 
 Space = Literal["global", "shared", "register"]
-DTYPE_BYTES = {"f32": 4, "u32": 4, "i32": 4, "u64": 8}
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Array:
 
     name: str
     space: Space
-    dtype: str = "f32"
+    dtype: DType = F32
     shape: tuple[Expr, ...] | None = ()
     align: int = 4
     const: bool = False
@@ -70,7 +70,7 @@ def shape_of(array: Array) -> tuple[int, ...]:
 
 def size_bytes(array: Array) -> int:
     """Bytes that an array takes. Raises ValueError for a global array, as :func:`shape_of` does."""
-    total = DTYPE_BYTES[array.dtype]
+    total = array.dtype.bytes
     for d in shape_of(array):
         total *= d
     return total

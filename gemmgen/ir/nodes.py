@@ -18,18 +18,19 @@ from gemmgen.ir.floats import FConst as FConst
 from gemmgen.ir.floats import FExpr as FExpr
 from gemmgen.ir.floats import Read as Read
 from gemmgen.ir.floats import Scalar as Scalar
-from gemmgen.ir.memory import DTYPE_BYTES as DTYPE_BYTES
 from gemmgen.ir.memory import Array as Array
 from gemmgen.ir.memory import Pointer as Pointer
 from gemmgen.ir.memory import Ref as Ref
 from gemmgen.ir.memory import shape_of as shape_of
 from gemmgen.ir.memory import shared_size
 from gemmgen.ir.memory import size_bytes as size_bytes
+from gemmgen.ir.program import Part as Part
+from gemmgen.ir.program import Program
+from gemmgen.ir.types import DIMS, F32, DType, Matrix
+from gemmgen.ir.variant import Variant
 
 if TYPE_CHECKING:
     from gemmgen.isa.table import Instruction
-    from gemmgen.spec.model import Spec
-    from gemmgen.tile.variant import Variant
 
 
 # --- Statements ---------------------------------------------------------------------------------------------------
@@ -227,9 +228,6 @@ ALONE = Const(1)
 
 # --- The kernel ---------------------------------------------------------------------------------------------------
 
-Part = Literal["first", "main", "then"]
-"""Which of the kernels of a product, in the order in which they are launched."""
-
 
 @dataclass(frozen=True)
 class Constant:
@@ -265,6 +263,7 @@ class TensorMap:
     operand: str
     box: tuple[int, int]
     swizzle: int = 0
+    dtype: DType = F32
 
 
 @dataclass(frozen=True)
@@ -276,12 +275,45 @@ class Assertion:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where a kernel comes from, for people: the ``lines`` of its spec, the ``file`` they are in, and by what shaped an
+    access ("tile block", "use float4", ...) the line that says so."""
+
+    lines: tuple[str, ...] = ()
+    file: str = ""
+    origins: tuple[tuple[str, int], ...] = ()
+
+    def line(self, origin: str) -> int | None:
+        """The line of what shaped an access; of the block's tile where that was left at its default."""
+        found = dict(self.origins)
+        return found.get(origin, found.get("tile block")) if origin else None
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """How the main loop hides latency, as the model of time asks: ``ahead`` tiles of K are on their way while one is
+    used; ``fetches_ahead``: the fragments of a step are loaded before the products of the step before."""
+
+    ahead: int = 0
+    fetches_ahead: bool = False
+
+
+FLOATS = tuple(Matrix(name, dims, F32, "row") for name, dims in DIMS.items())
+"""A, B and C in float32, by rows."""
+
+
+@dataclass(frozen=True)
 class KernelIR:
     """One kernel: everything that printing, running and counting it needs.
 
+    ``variant`` is what it may assume of sizes and alignment, ``matrices`` how its operands lie, ``tile`` the rows and
+    columns of C that a block computes and its step along K, ``source`` where it comes from, and ``program`` (of a main
+    kernel) all that its product launches.
+
     ``then`` is a kernel that is launched after this one and finishes its work (split-K: the reduction of what the
     blocks left in a workspace, which this one writes where C is expected); ``first`` is one that is launched before it
-    and prepares C, which this one adds to. ``part`` says which of them a kernel is; the spec bears the main one's name.
+    and prepares C, which this one adds to. ``part`` says which of them a kernel is, ``main``
+    what the main one is called.
     ``grid`` is (columns of blocks, rows of blocks, depth) as expressions of M, N and K, in blockIdx order x, y, z.
     ``cluster`` neighbours along z are a thread-block cluster, whose blocks run at the same time and read one
     another's shared memory. ``arriving`` are global arrays that the kernel before may still be writing when this one
@@ -291,7 +323,6 @@ class KernelIR:
     """
 
     name: str
-    spec: Spec
     variant: Variant
     summary: str
     constants: tuple[Constant, ...]
@@ -310,6 +341,16 @@ class KernelIR:
     cluster: Expr = ALONE
     arriving: tuple[str, ...] = ()
     renumbered: tuple[tuple[str, str], ...] = ()
+    matrices: tuple[Matrix, ...] = FLOATS
+    tile: tuple[int, int, int] = (1, 1, 1)
+    main: str = ""
+    pipeline: Pipeline = Pipeline()
+    source: Source = Source()
+    program: Program | None = None
+
+    def matrix(self, name: str) -> Matrix:
+        """A, B or C."""
+        return next(x for x in self.matrices if x.name == name)
 
     @property
     def kernels(self) -> tuple[KernelIR, ...]:

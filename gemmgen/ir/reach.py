@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmgen.ir.memory import DTYPE_BYTES, Ref
+from gemmgen.ir.memory import Ref
 from gemmgen.ir.nodes import Call, KernelIR, Load, MapRef, Stmt, Store, walk
 
 BOX = 16
@@ -24,13 +24,13 @@ def global_bytes(ir: KernelIR) -> dict[str, int]:
 def _moved(s: Stmt, maps: dict[str, str]) -> Iterator[tuple[str, int]]:
     match s:
         case Load(src=ref, width=width) | Store(dst=ref, width=width) if ref.array.space == "global":
-            yield ref.array.name, DTYPE_BYTES[ref.array.dtype] * width
+            yield ref.array.name, ref.array.dtype.bytes * width
         case Call(row=row, args=args):
             for move in row.moves:
                 where = args[move.argument]
                 if isinstance(where, MapRef):
                     yield maps[where.name], BOX
                 elif isinstance(where, Ref) and where.array.space == "global":
-                    yield where.array.name, DTYPE_BYTES[where.array.dtype] * move.width
+                    yield where.array.name, where.array.dtype.bytes * move.width
         case _:
             pass

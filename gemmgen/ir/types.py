@@ -81,7 +81,7 @@ U16 = DType("u16", 16, "unsigned short", "uint16", register="h")
 U32 = DType("u32", 32, "unsigned int", "uint32", register="r")
 U64 = DType("u64", 64, "unsigned long long", "uint64", register="l")
 
-DTYPES: Mapping[str, DType] = {t.name: t for t in (F32, F16, BF16)}
+ELEMENT_TYPES: Mapping[str, DType] = {t.name: t for t in (F32, F16, BF16)}
 """The element types of a spec's operands, by name."""
 ACCUMULATORS: Mapping[str, DType] = {t.name: t for t in (F32,)}
 """The types of running sums, by name."""

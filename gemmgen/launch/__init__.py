@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gemmgen.launch.placement import OPERANDS, Copy, vector_bytes
+from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
+from gemmgen.launch.placement import OPERANDS, Copy
 from gemmgen.launch.planning import (
     HARDWARE,
     LARGEST,
@@ -14,12 +15,12 @@ from gemmgen.launch.planning import (
     kernel_of,
     plan,
     plan_aligned,
+    program_for,
     sizes,
 )
-from gemmgen.tile.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 
 __all__ = [
     "EXACT", "GUARDED", "GUARDED_UNALIGNED", "HARDWARE", "LARGEST", "OPERANDS", "VARIANTS", "Arguments", "Copy",
-    "Launch", "LaunchPlan", "Limits", "Variant", "as_float32", "kernel_of", "plan", "plan_aligned", "sizes",
-    "vector_bytes",
+    "Launch", "LaunchPlan", "Limits", "Variant", "as_float32", "kernel_of", "plan", "plan_aligned", "program_for",
+    "sizes",
 ]  # fmt: skip

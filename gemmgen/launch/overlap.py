@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.launch.placement import ITEM
 
 
 def refuse_overlap(
-    shapes: Mapping[str, tuple[int, int]], strides: Mapping[str, tuple[int, int]], addresses: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, int]],
+    strides: Mapping[str, tuple[int, int]],
+    addresses: Mapping[str, int],
+    items: Mapping[str, int],
 ) -> None:
-    """Raise ArgumentError where C shares memory with A or B."""
-    spans = {name: Rows.of(shapes[name], strides[name], addresses[name]) for name in ("A", "B", "C")}
+    """Raise ArgumentError where C shares memory with A or B; ``items`` are bytes per element."""
+    spans = {name: Rows.of(shapes[name], strides[name], addresses[name], items[name]) for name in ("A", "B", "C")}
     for name in ("A", "B"):
         if spans[name].overlaps(spans["C"]):
             raise ArgumentError(f"C overlaps {name} in memory; it is written while {name} is read: pass a copy of one")
@@ -29,13 +31,13 @@ class Rows:
     length: int
 
     @classmethod
-    def of(cls, shape: tuple[int, int], strides: tuple[int, int], address: int) -> Rows:
+    def of(cls, shape: tuple[int, int], strides: tuple[int, int], address: int, item: int) -> Rows:
         if shape[0] == 0 or shape[1] == 0:
             return cls(address, 0, 1, 0)
-        reach = [(n if s else 1, s * ITEM) for n, s in zip(shape, strides, strict=True)]
+        reach = [(n if s else 1, s * item) for n, s in zip(shape, strides, strict=True)]
         first = address + sum((n - 1) * s for n, s in reach if s < 0)
         (inner, small), (outer, large) = sorted(((n, abs(s)) for n, s in reach), key=lambda r: (r[0] > 1, r[1]))
-        return cls(first, outer, max(large, 1), (inner - 1) * small + ITEM)
+        return cls(first, outer, max(large, 1), (inner - 1) * small + item)
 
     @property
     def end(self) -> int:

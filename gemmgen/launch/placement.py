@@ -5,21 +5,17 @@ Pure, like ``launch.plan``, which asks here for A, B and C in turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.tile.variant import EXACT
+from gemmgen.ir.types import VECTOR_BYTES, Matrix
 
 if TYPE_CHECKING:
-    from gemmgen.spec.model import Spec
+    from gemmgen.ir.program import Program
 
 OPERANDS = ("A", "B", "C")
-ITEM = 4  # bytes of a float32
-WIDEST = 16  # bytes of the widest access
-LINE = WIDEST // ITEM  # elements to which the lines of a copy are padded
+WIDEST = VECTOR_BYTES
 FETCHES_WORTH_A_COPY = 4  # by how many blocks each element is fetched, for aligned lines to be worth a copy
 PRODUCTS_WORTH_A_COPY = 1 << 28  # multiply-adds below which the launch of a copy costs more than it saves
 
@@ -45,69 +41,55 @@ class Place:
     padded: bool = False
 
 
-@lru_cache(maxsize=1024)
-def vector_bytes(spec: Spec) -> Mapping[str, int]:
-    """The widest access, in bytes, that the exact kernels of a spec make to each matrix in global memory."""
-    from gemmgen.ir.reach import global_bytes
-    from gemmgen.lower import lower
-
-    found = [global_bytes(ir) for ir in lower(spec, EXACT).kernels]
-    return {name: max([ITEM, *(widest[name] for widest in found if name in widest)]) for name in OPERANDS}
-
-
-def order_of(spec: Spec, name: str) -> str:
-    """The memory order of "A", "B" or "C"."""
-    return {"A": spec.A, "B": spec.B, "C": spec.C}[name].order
-
-
-def placed(
-    name: str, order: str, shape: tuple[int, int], strides: tuple[int, int], address: int, *, padding: bool
-) -> Place:
+def placed(x: Matrix, shape: tuple[int, int], strides: tuple[int, int], address: int, *, padding: bool) -> Place:
     """The operand where it lies, or a copy where its strides allow no kernel to read it.
 
     ``shape`` in elements, ``strides`` in elements, ``address`` in bytes modulo 16. ``padding``: the lines of a copy may
     be padded; a kernel that is given may not know of it. Raises ArgumentError for a C that would need a copy.
     """
+    name, order, item = x.name, x.order, x.dtype.bytes
     along, across = (1, 0) if order == "row" else (0, 1)
     extent, rows = shape[along], shape[across]
     if extent == 0 or rows == 0:
         return Place(max(extent, 1), WIDEST)  # never accessed
     leading = strides[across] if rows > 1 else extent  # one row: its stride says nothing
-    if address % ITEM == 0 and (extent == 1 or strides[along] == 1) and leading >= extent:
-        return Place(leading, _alignment(address, leading * ITEM, extent * ITEM))
+    if address % item == 0 and (extent == 1 or strides[along] == 1) and leading >= extent:
+        return Place(leading, _alignment(item, address, leading * item, extent * item))
     if name == "C":
         lines, whole = ("rows", "a contiguous array") if order == "row" else ("columns", "one stored by columns")
         raise ArgumentError(
             f"C has strides {strides} (in elements) and address {address} modulo {WIDEST}; an output must have "
             f"stride 1 along its {lines}, at least {extent} from one to the next, "
-            f"and be aligned to {ITEM} bytes; pass C=None or {whole}"
+            f"and be aligned to {item} bytes; pass C=None or {whole}"
         )
     if not padding:
-        return Place(extent, _alignment(extent * ITEM), Copy(name, extent, extent * rows * ITEM))
-    return _copy(name, extent, rows)
+        return Place(extent, _alignment(item, extent * item), Copy(name, extent, extent * rows * item))
+    return _copy(x, extent, rows)
 
 
-def _copy(name: str, extent: int, rows: int) -> Place:
+def _copy(x: Matrix, extent: int, rows: int) -> Place:
     """A copy whose lines are whole accesses of the widest kind."""
-    leading = -(-extent // LINE) * LINE
-    return Place(leading, WIDEST, Copy(name, leading, leading * rows * ITEM), leading > extent)
+    line = x.dtype.elements(WIDEST)
+    leading = -(-extent // line) * line
+    return Place(leading, WIDEST, Copy(x.name, leading, leading * rows * x.dtype.bytes), leading > extent)
 
 
-def repacked(spec: Spec, name: str, place: Place, size: tuple[int, int, int]) -> Place:
+def repacked(program: Program, name: str, place: Place, size: tuple[int, int, int]) -> Place:
     """The place, or a copy with aligned lines where so many blocks fetch each element that it pays.
 
     A copy reads and writes an operand once; narrow accesses slow down every one of the fetches.
     """
     m, n, k = size
-    if name == "C" or place.copy is not None or place.align >= vector_bytes(spec)[name]:
+    if name == "C" or place.copy is not None or place.align >= program.alignment[name]:
         return place
-    fetches = -(-n // spec.block[1]) if name == "A" else -(-m // spec.block[0])
+    fetches = -(-n // program.tile[1]) if name == "A" else -(-m // program.tile[0])
     if fetches < FETCHES_WORTH_A_COPY or m * n * k < PRODUCTS_WORTH_A_COPY:
         return place
+    x = program.matrix(name)
     rows, columns = (m, k) if name == "A" else (k, n)
-    return _copy(name, columns, rows) if order_of(spec, name) == "row" else _copy(name, rows, columns)
+    return _copy(x, columns, rows) if x.order == "row" else _copy(x, rows, columns)
 
 
-def _alignment(*byte_counts: int) -> int:
-    """The widest access to which all of these are multiples."""
-    return next(width for width in (WIDEST, 8, ITEM) if all(b % width == 0 for b in byte_counts))
+def _alignment(item: int, *byte_counts: int) -> int:
+    """The widest access, of at least ``item`` bytes, to which all of these are multiples."""
+    return next(width for width in (WIDEST, 8, 4, 2) if width >= item and all(b % width == 0 for b in byte_counts))

@@ -11,16 +11,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.program import Program, Step
+from gemmgen.ir.types import F32
+from gemmgen.ir.variant import EXACT, GUARDED, Variant
 from gemmgen.launch.overlap import refuse_overlap
-from gemmgen.launch.placement import ITEM, OPERANDS, WIDEST, Copy, Place, order_of, placed, repacked, vector_bytes
-from gemmgen.tile.variant import EXACT, GUARDED, Variant
+from gemmgen.launch.placement import OPERANDS, WIDEST, Copy, Place, placed, repacked
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import KernelIR, Part
     from gemmgen.spec.model import Spec
+
+    Planned: TypeAlias = Spec | Program
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,19 @@ class LaunchPlan:
     partials: int = 0
 
 
+def program_for(planned: Planned) -> Program:
+    """The program of a spec, or the program itself."""
+    if isinstance(planned, Program):
+        return planned
+    from gemmgen.lower import lower
+
+    found = lower(planned).program
+    assert found is not None
+    return found
+
+
 def plan(
-    spec: Spec,
+    planned: Planned,
     shapes: Mapping[str, tuple[int, int]],
     strides: Mapping[str, tuple[int, int]],
     addresses: Mapping[str, int],
@@ -124,9 +139,10 @@ def plan(
     m, n, k = sizes(shapes)
     if not writable:
         raise ArgumentError("C is read-only; it is updated in place: pass an array that can be written")
-    refuse_overlap(shapes, strides, addresses)
+    program = program_for(planned)
+    refuse_overlap(shapes, strides, addresses, {x.name: x.dtype.bytes for x in program.matrices})
     return plan_aligned(
-        spec,
+        program,
         (m, n, k),
         tuple(strides[name] for name in OPERANDS),
         tuple(addresses[name] % WIDEST for name in OPERANDS),
@@ -137,9 +153,8 @@ def plan(
     )
 
 
-@lru_cache(maxsize=4096)
 def plan_aligned(
-    spec: Spec,
+    planned: Planned,
     size: tuple[int, int, int],
     strides: tuple[tuple[int, int], ...],
     addresses: tuple[int, ...],
@@ -152,6 +167,20 @@ def plan_aligned(
 
     Remembered: the same call with other buffers asks again only for the overlap.
     """
+    return _planned(program_for(planned), size, strides, addresses, alpha, beta, variant, limits)
+
+
+@lru_cache(maxsize=4096)
+def _planned(
+    program: Program,
+    size: tuple[int, int, int],
+    strides: tuple[tuple[int, int], ...],
+    addresses: tuple[int, ...],
+    alpha: float,
+    beta: float,
+    variant: Variant | None,
+    limits: Limits,
+) -> LaunchPlan:
     m, n, k = size
     if m == 0 or n == 0:
         return LaunchPlan(())
@@ -159,31 +188,29 @@ def plan_aligned(
         # A and B are not read: an alpha of NaN with an empty sum is no NaN either.
         alpha, k = 0.0, 0
     # Kernels round K up to whole tiles of every slice, and look as many tiles ahead as there are stages.
-    deepest = LARGEST - spec.block[2] * (spec.split_k + spec.stages)
+    deepest = LARGEST - program.looks_ahead
     if k > deepest:
         raise ArgumentError(f"K is {k}; the largest K of one launch is {deepest}")
     places = {
-        name: placed(name, order_of(spec, name), shape, strides[i], addresses[i], padding=variant is None)
+        name: placed(program.matrix(name), shape, strides[i], addresses[i], padding=variant is None)
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
     }
     if variant is None:
-        places = {name: repacked(spec, name, place, (m, n, k)) for name, place in places.items()}
-    chosen = _fitting(spec, size=(m, n, k), places=places) if variant is None else variant
+        places = {name: repacked(program, name, place, (m, n, k)) for name, place in places.items()}
+    chosen = _fitting(program, size=(m, n, k), places=places) if variant is None else variant
     if variant is not None:
-        _refuse_variant(spec, variant, (m, n, k), places)
+        _refuse_variant(program, variant, (m, n, k), places)
     copies = tuple(p.copy for p in places.values() if p.copy is not None)
-    panels = _panels(spec, chosen, (m, n, k), alpha, beta, places, limits)
+    panels = _panels(program, chosen, (m, n, k), alpha, beta, places, limits)
     copied = sum(c.bytes for c in copies)
-    match _beside(spec):
-        case None:
-            return LaunchPlan(tuple(panels), copies, copied)
-        case "first":
-            return LaunchPlan(tuple(step for panel in panels for step in _added(spec, panel)), copies, copied)
-        case "then":
-            pairs = [_split(spec, panel) for panel in panels]
-            partials = max(_partial_bytes(spec, main.arguments) for main, _ in pairs)
-            steps = tuple(step for pair in pairs for step in pair)
-            return LaunchPlan(steps, copies, copied + partials, partials)
+    if program.workspace is not None:
+        pairs = [_split(program, panel) for panel in panels]
+        partials = max(_partial_bytes(program, main.arguments) for main, _ in pairs)
+        steps = tuple(step for pair in pairs for step in pair)
+        return LaunchPlan(steps, copies, copied + partials, partials)
+    if program.alone:
+        return LaunchPlan(tuple(panels), copies, copied)
+    return LaunchPlan(tuple(step for panel in panels for step in _added(program, panel)), copies, copied)
 
 
 def sizes(shapes: Mapping[str, tuple[int, int]]) -> tuple[int, int, int]:
@@ -216,37 +243,37 @@ def as_float32(value: float) -> float:
 # --- The variant ----------------------------------------------------------------------------------------------------
 
 
-def _divides(spec: Spec, size: tuple[int, int, int]) -> bool:
-    """Whether a size is whole tiles. Without shared memory there is no tile along K."""
-    (bm, bn, bk), (m, n, k) = spec.block, size
-    return m % bm == 0 and n % bn == 0 and (k % bk == 0 or not spec.has("smem"))
+def _divides(program: Program, size: tuple[int, int, int]) -> bool:
+    """Whether a size is whole tiles."""
+    return all(extent % tile == 0 for extent, tile in zip(size, program.tile, strict=True))
 
 
-def _fitting(spec: Spec, size: tuple[int, int, int], places: Mapping[str, Place]) -> Variant:
+def _fitting(program: Program, size: tuple[int, int, int], places: Mapping[str, Place]) -> Variant:
     """The fastest variant that is right. Alignment beyond what the kernel's accesses need is all the same kernel."""
-    needs = vector_bytes(spec)
+    needs = program.alignment
     align = {name: WIDEST if places[name].align >= needs[name] else places[name].align for name in OPERANDS}
-    whole = _divides(spec, size) and all(b == WIDEST for b in align.values())
+    whole = _divides(program, size) and all(b == WIDEST for b in align.values())
     padded = frozenset(name for name in OPERANDS if places[name].padded)
     return EXACT if whole and not padded else Variant(GUARDED.guard, tuple(align.items()), padded)
 
 
-def _refuse_variant(spec: Spec, variant: Variant, size: tuple[int, int, int], places: Mapping[str, Place]) -> None:
+def _refuse_variant(
+    program: Program, variant: Variant, size: tuple[int, int, int], places: Mapping[str, Place]
+) -> None:
     """Raise ArgumentError where a kernel that is already lowered cannot compute this size or these operands."""
-    for letter, extent, tile in zip("mnk", size, spec.block, strict=True):
-        needs_tile = letter != "k" or spec.has("smem")
-        if letter not in variant.guard and needs_tile and extent % tile:
+    for letter, extent, tile in zip("mnk", size, program.tile, strict=True):
+        if letter not in variant.guard and extent % tile:
             raise ArgumentError(
                 f"{letter.upper()} = {extent} is not a multiple of the tile's {tile}, which the {variant.label} "
-                f"kernel of {spec.name!r} needs; lower it as 'guarded'"
+                f"kernel of {program.name!r} needs; lower it as 'guarded'"
             )
-    needs = vector_bytes(spec)
+    needs = program.alignment
     for name in OPERANDS:
         need = min(variant.bytes(name), needs[name])
         if places[name].align < need:
             raise ArgumentError(
                 f"{name} is aligned to {places[name].align} bytes (its address, its rows' length and the distance "
-                f"between them); the {variant.label} kernel of {spec.name!r} needs {need}; "
+                f"between them); the {variant.label} kernel of {program.name!r} needs {need}; "
                 f"lower it as 'guarded_unaligned'"
             )
 
@@ -255,7 +282,7 @@ def _refuse_variant(spec: Spec, variant: Variant, size: tuple[int, int, int], pl
 
 
 def _panels(
-    spec: Spec,
+    program: Program,
     variant: Variant,
     size: tuple[int, int, int],
     alpha: float,
@@ -267,25 +294,24 @@ def _panels(
     from gemmgen.lower.lines import elements_a_block
 
     m, n, k = size
-    bm, bn, _ = spec.block
+    bm, bn, _ = program.tile
     lda, ldb, ldc = (places[name].leading for name in OPERANDS)
-    numbered = limits.grid_y + 1 if spec.persistent else spec.cta_swizzle
+    numbered = limits.grid_y + 1 if program.persistent else program.group
     along_m, along_n = min(limits.grid_y, limits.span // bm), limits.span // max(bn, numbered)
-    alone = _beside(spec) is None
-    if not alone:  # the kernel beside it has its blocks along y where the main one may have them along x
-        most = limits.grid_y * elements_a_block(variant)
+    if not program.alone:  # the kernel beside it has its blocks along y where the main one may have them along x
+        most = limits.grid_y * elements_a_block(variant, program.matrix("C").dtype)
         along_m, along_n = min(along_m, max(1, most // bm)), min(along_n, max(1, most // bn))
     rows, columns = _panel(bm, along_m), _panel(bn, along_n)
 
     def offset(name: str, i: int, j: int, leading: int) -> int:
-        return i * leading + j if order_of(spec, name) == "row" else j * leading + i
+        return i * leading + j if program.matrix(name).order == "row" else j * leading + i
 
     for i in range(0, m, rows):
         for j in range(0, n, columns):
             height, width = min(rows, m - i), min(columns, n - j)
             yield Launch(
                 variant,
-                (*_blocks(spec, height, width), spec.split_k if alone else 1),
+                (*_blocks(program, height, width), program.steps[0].parts if program.alone else 1),
                 Arguments(
                     height, width, k, alpha,
                     offset("A", i, 0, lda), lda, offset("B", 0, j, ldb), ldb, beta, offset("C", i, j, ldc), ldc,
@@ -293,21 +319,14 @@ def _panels(
             )  # fmt: skip
 
 
-def _blocks(spec: Spec, height: int, width: int) -> tuple[int, int]:
+def _blocks(program: Program, height: int, width: int) -> tuple[int, int]:
     """Blocks along x and y for a panel of C: one for each tile, or as many along x as the spec says at most."""
-    bm, bn, _ = spec.block
+    bm, bn, _ = program.tile
     columns, rows = -(-width // bn), -(-height // bm)
-    return (min(spec.persistent, columns * rows), 1) if spec.persistent else (columns, rows)
+    return (min(program.persistent, columns * rows), 1) if program.persistent else (columns, rows)
 
 
-def _beside(spec: Spec) -> Literal["first", "then"] | None:
-    """Which kernel works on C beside the main one, where several blocks share a sum."""
-    if spec.split_k == 1 or spec.has("clusterReduce"):
-        return None
-    return "first" if spec.has("atomics") else "then"
-
-
-def _added(spec: Spec, whole: Launch) -> Iterator[Launch]:
+def _added(program: Program, whole: Launch) -> Iterator[Launch]:
     """The launch of a panel as two: C = beta * C, then the sums over slices of K added to it. Each is left out where it
     would do nothing.
 
@@ -315,56 +334,65 @@ def _added(spec: Spec, whole: Launch) -> Iterator[Launch]:
     the first starts, which does so as always on a stream. What follows starts when the second has ended, which is no
     earlier than the first has, since its threads wait for that before they add.
     """
-    scaled = whole.arguments.beta != 1.0
-    if scaled:
-        yield replace(whole, grid=_grid_over_lines(spec, whole), kernel="first")
-    if whole.arguments.K:
+    before = False
+    for step in program.steps:
+        if _skipped(step, whole.arguments):
+            continue
         columns, rows, _ = whole.grid
-        dependent = scaled and spec.has("dependentLaunch")
-        yield replace(whole, grid=(columns, rows, spec.split_k), dependent=dependent)
+        grid = _grid_over_lines(program, whole) if step.grid == "lines" else (columns, rows, step.parts)
+        yield replace(whole, grid=grid, kernel=step.kernel, dependent=before and step.early)
+        before = True
 
 
-def _grid_over_lines(spec: Spec, whole: Launch) -> tuple[int, int, int]:
+def _skipped(step: Step, given: Arguments) -> bool:
+    """Whether a step of the program would do nothing."""
+    return (step.skipped == "beta is 1" and given.beta == 1.0) or (step.skipped == "K is 0" and given.K == 0)
+
+
+def _grid_over_lines(program: Program, whole: Launch) -> tuple[int, int, int]:
     """Blocks of a kernel that goes over all of a panel of C, line by line."""
     from gemmgen.lower.lines import elements_a_block
 
-    lines = _lines(spec, whole.arguments)
+    lines = _lines(program, whole.arguments)
     extent = whole.arguments.M + whole.arguments.N - lines
-    return lines, -(-extent // elements_a_block(whole.variant)), 1
+    return lines, -(-extent // elements_a_block(whole.variant, program.matrix("C").dtype)), 1
 
 
-def _split(spec: Spec, whole: Launch) -> tuple[Launch, Launch]:
+def _split(program: Program, whole: Launch) -> tuple[Launch, Launch]:
     """The launch of a panel as two: sums over slices of K into the workspace, then C from those.
 
     With dependentLaunch the second may start early, and only it. What came before the first has ended when the first
     starts, as always on a stream; and the next panel's first, which overwrites the sums, starts when the second has
     ended, which is no earlier than the first has, since all its threads wait for that.
     """
-    given, lines = whole.arguments, _lines(spec, whole.arguments)
+    given, lines = whole.arguments, _lines(program, whole.arguments)
     (columns, rows, _), extent = whole.grid, given.M + given.N - lines
-    ldw = -(-extent // 4) * 4  # so that every line begins at a multiple of 16 bytes
+    line = F32.elements(WIDEST)  # so that every line begins at a multiple of 16 bytes
+    ldw = -(-extent // line) * line
+    sums, add = program.steps
     main = replace(given, alpha=1.0, beta=0.0, C=0, ldc=ldw)
     then = replace(given, ldw=ldw)
     return (
-        replace(whole, grid=(columns, rows, spec.split_k), arguments=main, output="W"),
+        replace(whole, grid=(columns, rows, sums.parts), arguments=main, output="W"),
         replace(
             whole,
-            grid=_grid_over_lines(spec, whole),
+            grid=_grid_over_lines(program, whole),
             arguments=then,
             kernel="then",
-            dependent=spec.has("dependentLaunch"),
+            dependent=add.early,
         ),
     )
 
 
-def _lines(spec: Spec, given: Arguments) -> int:
+def _lines(program: Program, given: Arguments) -> int:
     """Rows of C where it is stored by rows, else its columns."""
-    return given.M if spec.C.order == "row" else given.N
+    return given.M if program.matrix("C").order == "row" else given.N
 
 
-def _partial_bytes(spec: Spec, given: Arguments) -> int:
+def _partial_bytes(program: Program, given: Arguments) -> int:
     """The workspace of a launch whose output it is."""
-    return spec.split_k * _lines(spec, given) * given.ldc * ITEM
+    assert program.workspace is not None
+    return program.workspace.parts * _lines(program, given) * given.ldc * F32.bytes
 
 
 def _panel(tile: int, blocks: int) -> int:

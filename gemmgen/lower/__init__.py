@@ -6,23 +6,26 @@ One straight function of named parts: constants, placement, the walk along K, th
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.nodes import ALONE, KernelIR, Param
+from gemmgen.ir.nodes import ALONE, KernelIR, Param, Pipeline, Source
+from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.layout import tile_array
 from gemmgen.lower.lines import launched_early
 from gemmgen.lower.order import RENUMBERED, grid_of_blocks
 from gemmgen.lower.place import constants, place
 from gemmgen.lower.product import Fragments
+from gemmgen.lower.program import program_of
 from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scale import scaling
 from gemmgen.lower.scope import GLOBAL, Scope
 from gemmgen.lower.walk import Walk
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import build
-from gemmgen.tile.variant import EXACT, Variant
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -38,7 +41,24 @@ def lower(spec: Spec, variant: Variant = EXACT) -> KernelIR:
 @lru_cache(maxsize=256)
 def _lowered(spec: Spec, variant: Variant, written: tuple[Hashable, ...]) -> KernelIR:
     """Remembered with where the spec was written: the text has its comment, and accesses have its lines."""
-    return lower_program(build(spec, variant))
+    ir = lower_program(build(spec, variant))
+    source = Source(tuple(spec.to_text(comment=False).splitlines()), _file(spec), _origins(spec))
+    first, then = (x and replace(x, source=source) for x in (ir.first, ir.then))
+    ir = replace(ir, source=source, first=first, then=then)
+    return replace(ir, program=program_of(build(spec, EXACT), ir) if variant == EXACT else lower(spec).program)
+
+
+def _origins(spec: Spec) -> tuple[tuple[str, int], ...]:
+    return tuple((name, span.line) for name, span in spec.spans.items())
+
+
+def _file(spec: Spec) -> str:
+    """The spec's file, the same wherever the checkout lies: in its folder where that is ``specs``, else alone. A
+    spec that was read from no file has the name that one would have."""
+    path = PurePath(spec.filename)
+    if spec.filename.startswith("<"):
+        return f"{spec.name}.gemm"
+    return f"specs/{path.name}" if path.parent.name == "specs" else path.name
 
 
 def lower_program(p: TileProgram) -> KernelIR:
@@ -53,10 +73,9 @@ def lower_program(p: TileProgram) -> KernelIR:
     barriers = () if walk.engine is None else walk.engine.barriers
     sums = tuple(x.array for x in (walk.sums, walk.staged) if x is not None)
     return KernelIR(
-        name=p.spec.name,
-        spec=p.spec,
+        name=p.name,
         variant=p.variant,
-        summary=p.spec.comment,
+        summary=p.summary,
         constants=tuple(s.constants.values()),
         assertions=assertions(p),
         params=(*_params(p), *(Param(m.name, "tensormap") for m in maps)),
@@ -72,6 +91,10 @@ def lower_program(p: TileProgram) -> KernelIR:
         cluster=s.constants["SPLIT_K"].expr if walk.sums is not None else ALONE,
         arriving=("C",) if p.dependent and p.output.atomic else (),
         renumbered=RENUMBERED if p.group_m > 1 or p.persistent else (),
+        matrices=p.matrices,
+        tile=p.block,
+        main=p.name,
+        pipeline=Pipeline(p.pipeline.depth - 1, p.pipeline.prefetch),
     )
 
 
@@ -111,12 +134,12 @@ def _split_note(p: TileProgram) -> tuple[str, ...]:
     early = ", and is launched while this kernel still runs" if p.dependent else ""
     return (
         f"Launched with C pointing to a workspace: a matrix of {lines} for each blockIdx.z, ldc elements from one "
-        f"{line} to the next, with alpha 1 and beta 0. {p.spec.name}_reduce makes C of them{early}.",
+        f"{line} to the next, with alpha 1 and beta 0. {p.name}_reduce makes C of them{early}.",
     )
 
 
 def _atomics_notes(p: TileProgram) -> tuple[str, ...]:
-    first = f"{p.spec.name}_scale"
+    first = f"{p.name}_scale"
     blocks = f"Launched with {p.split_k} blocks along z for each tile of C, each with a part of K, behind {first}"
     return (
         f"{blocks}, which makes C beta * C. They add to C in no fixed order, and a sum of floats depends on its order: "
@@ -128,7 +151,7 @@ def _atomics_notes(p: TileProgram) -> tuple[str, ...]:
 def _min_blocks(p: TileProgram) -> int | None:
     """The wish for blocks on a multiprocessor, but for narrow copies: their addresses need registers of their own."""
     narrow = any(p.variant.bytes(c.operand) < 16 for c in p.copies)
-    return None if narrow or not p.spec.min_blocks else p.spec.min_blocks
+    return None if narrow or not p.min_blocks else p.min_blocks
 
 
 PARAMS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Array, Call, If, MapRef, Ref, Stmt, TensorMap
-from gemmgen.ir.types import WARP
+from gemmgen.ir.types import U64, WARP
 from gemmgen.isa.async_copy import (
     MBARRIER_EXPECT,
     MBARRIER_FENCE,
@@ -28,8 +28,8 @@ class Engine:
         self.depth = s.p.pipeline.depth
         stages = s.constants.get("STAGES")
         self.stages = stages.expr if stages else Const(self.depth)
-        self.ready = Array("tileReady", "shared", "u64", (self.stages,), align=8)
-        self.free = Array("tileFree", "shared", "u64", (self.stages,), align=8)
+        self.ready = Array("tileReady", "shared", U64, (self.stages,), align=8)
+        self.free = Array("tileFree", "shared", U64, (self.stages,), align=8)
         self.barriers = (self.ready, self.free) if s.p.pipeline.release else (self.ready,)
         self.maps = tuple(self._map(c.operand, c.buffer) for c in s.p.copies)
 
@@ -38,8 +38,8 @@ class Engine:
         tile = p.buffer(operand)
         assert tile is not None
         along, across = p.contiguous(operand), p.strided(operand)
-        swizzle = 4 * tile.layout.extents[1] if tile.layout.swizzle else 0
-        return TensorMap(f"map{operand}", operand, (p.extent(along), p.extent(across)), swizzle)
+        swizzle = tile.dtype.bytes * tile.layout.extents[1] if tile.layout.swizzle else 0
+        return TensorMap(f"map{operand}", operand, (p.extent(along), p.extent(across)), swizzle, tile.dtype)
 
     def set_up(self) -> list[Stmt]:
         """Initialise the barriers before anyone waits for them."""
@@ -57,7 +57,10 @@ class Engine:
         """Announce the bytes of a stage's tiles, and have them copied."""
         p = self.s.p
         barrier = Ref(self.ready, (stage or Const(0),))
-        total = sum(4 * p.extent(p.contiguous(c.operand)) * p.extent(p.strided(c.operand)) for c in p.copies)
+        total = sum(
+            p.matrix(c.operand).dtype.bytes * p.extent(p.contiguous(c.operand)) * p.extent(p.strided(c.operand))
+            for c in p.copies
+        )
         both = len(p.copies) > 1
         text = "4 * (BM * BK + BK * BN)" if both else "4 * BM * BK"
         why = f"bytes of one tile of A{' and one of B' if both else ''}"

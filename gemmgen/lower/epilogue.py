@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from gemmgen.ir.expr import Const, Expr, both
 from gemmgen.ir.nodes import Alloc, Array, Call, Compute, FBin, If, Load, Read, Ref, Scalar, Stmt, Store
+from gemmgen.ir.types import Dim
 from gemmgen.isa.atomic import global_add
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, element
 from gemmgen.lower.scope import BETA, LDC, Scope
-from gemmgen.tile.program import Dim
 
 
 def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:

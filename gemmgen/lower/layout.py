@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import Array, Ref
+from gemmgen.ir.types import Dim
 from gemmgen.lower.scope import Scope
-from gemmgen.tile.program import Buffer, Dim, Layout
+from gemmgen.tile.program import Buffer, Layout
 
 BANK_ROW = 32
 """Elements of 4 bytes in one row of all banks."""

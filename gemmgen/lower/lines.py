@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Array, Constant, Ref, Section, Stmt
+from gemmgen.ir.types import DType
+from gemmgen.ir.variant import Variant
 from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, GLOBAL, LDC, M, N, let
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import widest
-from gemmgen.tile.variant import Variant
 
 THREADS = 256
 
@@ -43,7 +44,8 @@ class Lines:
 def lines_of(p: TileProgram) -> Lines:
     """How such a kernel goes over the C of a variant."""
     lines, along = (M, N) if p.contiguous("C") == "n" else (N, M)
-    width, run = widest(p.variant.bytes("C")), elements_a_block(p.variant)
+    dtype = p.matrix("C").dtype
+    width, run = widest(dtype, p.variant.bytes("C")), elements_a_block(p.variant, dtype)
     out: list[Stmt] = []
     threads = Constant("THREADS", THREADS, str(THREADS), "threads in a block")
     thread = BLOCK_Y * threads.expr + Var("threadIdx.x", 0, THREADS - 1)
@@ -52,9 +54,9 @@ def lines_of(p: TileProgram) -> Lines:
     return Lines(threads, placement, lines, at, width, at.lt(along), (lines, (along + (run - 1)) // run, Const(1)))
 
 
-def elements_a_block(variant: Variant) -> int:
+def elements_a_block(variant: Variant, dtype: DType) -> int:
     """Neighbouring elements of a line that a block of a variant's kernels beside the main one works on."""
-    return THREADS * widest(variant.bytes("C"))
+    return THREADS * widest(dtype, variant.bytes("C"))
 
 
 def launched_early(before: str) -> str:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from gemmgen.ir.expr import Const, Expr, Var, smaller
 from gemmgen.ir.nodes import For, Let, Stmt
+from gemmgen.ir.types import Dim
 from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, GRID_X, GRID_Y, SIZES, Scope
-from gemmgen.tile.program import Dim
 
 TILE_ROW = Var("tileRow", BLOCK_Y.lo, BLOCK_Y.hi, uniform=True)
 TILE_COL = Var("tileCol", BLOCK_X.lo, BLOCK_X.hi, uniform=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
-from gemmgen.ir.types import WARP
+from gemmgen.ir.types import DIMS, WARP
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
 from gemmgen.lower.scope import BIGGEST, BLOCK_Z, GLOBAL, LDC, LEADING, SIZES, K, M, N, Scope, let
-from gemmgen.tile.program import DIMS, Level, TileProgram
+from gemmgen.tile.program import Level, TileProgram
 
 
 @dataclass(frozen=True)

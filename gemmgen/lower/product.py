@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, Fma, For, If, Let, Load, Pointer, Ref, Stmt
+from gemmgen.ir.types import Dim
 from gemmgen.isa.registers import OWN_REGISTER
 from gemmgen.lower.layout import element_of, split_bits
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import LEADING, Scope
-from gemmgen.tile.program import Dim
 
 
 def register_tile(name: str, *extents: Expr) -> Array:

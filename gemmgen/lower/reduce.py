@@ -42,8 +42,7 @@ def reduction(p: TileProgram) -> KernelIR:
         "Add up the slices in their order, and store", (*_wait(p), If(x.inside, tuple(_sum(x, splits.expr))))
     )
     return KernelIR(
-        name=f"{p.spec.name}_reduce",
-        spec=p.spec,
+        name=f"{p.name}_reduce",
         variant=p.variant,
         summary="Adds up what the blocks that share a tile of C left in W.",
         constants=(splits, x.threads),
@@ -63,7 +62,9 @@ def reduction(p: TileProgram) -> KernelIR:
         shared=(),
         body=(x.placement, main),
         part="then",
-        notes=(launched_early(p.spec.name),) if p.dependent else (),
+        main=p.name,
+        matrices=p.matrices,
+        notes=(launched_early(p.name),) if p.dependent else (),
         arriving=(WORKSPACE.name,) if p.dependent else (),
     )
 
@@ -102,7 +103,7 @@ def _wait(p: TileProgram) -> tuple[Stmt, ...]:
     that follows on the stream, as the sums of the next product in the same workspace, starts before that."""
     if not p.dependent:
         return ()
-    why = f"the blocks of {p.spec.name} may still be writing W"
+    why = f"the blocks of {p.name} may still be writing W"
     return (Call(WAIT_FOR_PREVIOUS_KERNEL, (), why, origin="use dependentLaunch"),)
 
 

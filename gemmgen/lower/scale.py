@@ -27,10 +27,9 @@ def scaling(p: TileProgram) -> KernelIR:
     early: tuple[Stmt, ...] = (Call(ALLOW_NEXT_KERNEL, (), origin="use dependentLaunch"),) if p.dependent else ()
     main = Section("Scale, or clear without a look at what is there", (If(x.inside, body),))
     return KernelIR(
-        name=f"{p.spec.name}_scale",
-        spec=p.spec,
+        name=f"{p.name}_scale",
         variant=p.variant,
-        summary=f"Makes C ready to be added to by {p.spec.name}: beta * C.",
+        summary=f"Makes C ready to be added to by {p.name}: beta * C.",
         constants=(x.threads,),
         assertions=(),
         params=(
@@ -45,5 +44,7 @@ def scaling(p: TileProgram) -> KernelIR:
         shared=(),
         body=(*early, x.placement, main),
         part="first",
-        notes=(f"Launched before {p.spec.name}, unless beta is 1.",),
+        main=p.name,
+        matrices=p.matrices,
+        notes=(f"Launched before {p.name}, unless beta is 1.",),
     )

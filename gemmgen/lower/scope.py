@@ -8,7 +8,8 @@ from typing import Literal
 from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, lift, value_of
 from gemmgen.ir.facts import is_uniform
 from gemmgen.ir.nodes import Array, Constant, For, Let, Pointer, Stmt, Sync
-from gemmgen.tile.program import Dim, TileProgram
+from gemmgen.ir.types import Dim
+from gemmgen.tile.program import TileProgram
 
 # Sizes are below 2^31 by the launch plan; leading dimensions are 64-bit, and so is every offset made with one.
 BIGGEST = 2**31 - 1

@@ -114,7 +114,7 @@ class Walk(Tiles):
             case AllowNext():
                 return [Call(ALLOW_NEXT_KERNEL, (), origin="use dependentLaunch")]
             case AwaitPrevious():
-                why = f"{self.s.p.spec.name}_scale may still be writing C"
+                why = f"{self.s.p.name}_scale may still be writing C"
                 return [Call(WAIT_FOR_PREVIOUS_KERNEL, (), why, origin="use dependentLaunch")]
             case EachTile():
                 raise AssertionError("the tiles of C are gone through where the kernel is made")

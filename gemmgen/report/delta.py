@@ -196,7 +196,7 @@ def _listed(words: Sequence[str]) -> str:
 
 def delta_dict(a: Explanation, b: Explanation) -> dict[str, Any]:
     """Plain data: spec changes, figures with ratios, the sentence."""
-    changes = spec_changes(a.ir.spec, b.ir.spec)
+    changes = spec_changes(a.spec, b.spec)
     return {
         "kernels": [a.ir.name, b.ir.name],
         "size": list(a.size),

@@ -16,7 +16,6 @@ from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
-from gemmgen.launch.placement import ITEM
 from gemmgen.report.table import duration, format_table
 
 WIDTH = 118
@@ -62,7 +61,7 @@ def explanation_text(e: Explanation) -> str:
 def heading(e: Explanation) -> str:
     m, n, k = e.size
     blocks = f"{counted(e.blocks, 'block')} of {counted(e.ir.threads, 'thread')}"
-    if e.ir.spec.persistent and e.blocks:
+    if e.spec.persistent and e.blocks:
         most = -(-e.run.computed // e.blocks)
         blocks += f", at most {counted(most, 'tile')} of C each"
     return f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.ir.variant.label} variant, {blocks}"
@@ -99,11 +98,11 @@ def _access_cells(a: AccessCost) -> list[object]:
     match a.space:
         case "shared":
             ways = f"{c.wavefronts / c.ideal_wavefronts:.3g}-way"
-            return [name, ITEM * a.width, c.requests, None, None, None, c.wavefronts, ways]
+            return [name, a.item * a.width, c.requests, None, None, None, c.wavefronts, ways]
         case "global" | "tma":
             used = f"{c.bytes_used / (SECTOR * c.sectors):.0%}"
             moved = [c.requests, c.sectors, c.sectors / c.requests, used]
-            label, width = (name, ITEM * a.width) if a.space == "global" else (f"{name} boxes", None)
+            label, width = (name, a.item * a.width) if a.space == "global" else (f"{name} boxes", None)
             return [label, width, *moved, None, None]
 
 
@@ -150,13 +149,13 @@ def traffic_text(e: Explanation) -> str:
     i = e.intensity
     asked = e.flops / i.block_tile if i.block_tile else 0.0
     sectors = SECTOR * (e.counts.total("global", "load").sectors + e.counts.total("global", "store").sectors)
-    shared = ITEM * e.counts.total("shared", "load").elements
+    shared = sum(a.item * a.cost.elements for a in e.counts.accesses if (a.space, a.op) == ("shared", "load"))
     rows: list[list[object]] = [
         ["registers from shared memory", _size(shared), _ratio(e.flops, shared)],
         ["threads from global memory, as tiled", _size(asked), i.block_tile],
         ["warps from global memory, in sectors", _size(sectors), _ratio(e.flops, sectors)],
-        ["DRAM with a perfect L2, each matrix once", _size(compulsory_bytes(e.size, e.beta)), i.ideal],
-        ["for comparison: two loads a multiply-add", _size(ITEM * e.flops), i.naive],
+        ["DRAM with a perfect L2, each matrix once", _size(compulsory_bytes(e.size, e.beta, e.items)), i.ideal],
+        ["for comparison: two loads a multiply-add", _size(e.flops * (e.items[0] + e.items[1]) // 2), i.naive],
     ]
     ridge = f"float32 needs {e.gpu.ridge:.1f} flop/byte of DRAM on this GPU to be bound by arithmetic"
     return f"{format_table(['traffic', 'bytes', 'flop/byte'], rows)}\n{ridge}"

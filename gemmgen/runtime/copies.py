@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemmgen.launch.placement import ITEM
+from gemmgen.ir.types import F32, U16, U32
 from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
 
 if TYPE_CHECKING:
@@ -21,22 +21,25 @@ A_BLOCK = THREADS * A_THREAD
 MOST = 1 << 31  # elements of a part that are numbered in 32 bits, by a division that is exact below this
 ALIGN = 256  # bytes to whose multiples every copy is placed
 
+_KINDS = {x.bytes: x for x in (U32, U16)}
+"""What elements are copied as, by their bytes: bits are only moved."""
+
 _TEXT = r"""
 // Two copies, of matrices of any strides into lines that lie one after another: the first blocks make the first, the
 // others the second. Element number e of a copy is element e % leading of line e / leading, and zero from extent on.
 // e / leading is ((e * magic) >> 32) >> shift. Strides are in elements.
 // Neighbouring threads have neighbouring elements, whatever the length of a line: no thread is left without one.
 __device__ __forceinline__ void copyBlock(unsigned block, unsigned total, unsigned extent, unsigned leading,
-    unsigned magic, unsigned shift, OFFSET across, OFFSET along, const float* src, float* dst)
+    unsigned magic, unsigned shift, OFFSET across, OFFSET along, const ELEMENT* src, ELEMENT* dst)
 {
     const unsigned first = block * A_BLOCK + threadIdx.x;
-    float value[A_THREAD];
+    ELEMENT value[A_THREAD];
     #pragma unroll
     for (int i = 0; i < A_THREAD; ++i) {
         const unsigned e = first + i * THREADS;
         const unsigned line = __umulhi(e, magic) >> shift;
         const unsigned at = e - line * leading;
-        value[i] = 0.0f;
+        value[i] = 0;
         if (e < total && at < extent) value[i] = src[(OFFSET)line * across + (OFFSET)at * along];
     }
     #pragma unroll
@@ -46,8 +49,9 @@ __device__ __forceinline__ void copyBlock(unsigned block, unsigned total, unsign
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leading0, unsigned magic0, unsigned shift0,
-    OFFSET across0, OFFSET along0, const float* src0, float* dst0, unsigned total1, unsigned extent1,
-    unsigned leading1, unsigned magic1, unsigned shift1, OFFSET across1, OFFSET along1, const float* src1, float* dst1)
+    OFFSET across0, OFFSET along0, const ELEMENT* src0, ELEMENT* dst0, unsigned total1, unsigned extent1,
+    unsigned leading1, unsigned magic1, unsigned shift1, OFFSET across1, OFFSET along1, const ELEMENT* src1,
+    ELEMENT* dst1)
 {
     if (blockIdx.x < blocks)
         copyBlock(blockIdx.x, total0, extent0, leading0, magic0, shift0, across0, along0, src0, dst0);
@@ -57,9 +61,9 @@ gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leadin
 """
 
 
-def text(*, far: bool) -> str:
+def text(*, far: bool, item: int = F32.bytes) -> str:
     """The kernel in CUDA. ``far``: offsets in the source have 64 bits, which takes more than twice the instructions."""
-    found = _TEXT.replace("OFFSET", "long long" if far else "int")
+    found = _TEXT.replace("OFFSET", "long long" if far else "int").replace("ELEMENT", _KINDS[item].c)
     for name, value in (("A_THREAD", A_THREAD), ("A_BLOCK", A_BLOCK), ("THREADS", THREADS)):
         found = found.replace(name, str(value))
     return found
@@ -70,7 +74,7 @@ class Dense:
     """A copy to be made: ``lines`` of ``extent`` elements, into lines of ``leading`` elements, one after another.
 
     What is beyond ``extent`` becomes zero. The strides are the source's, in elements: ``across`` from line to line,
-    ``along`` from element to element.
+    ``along`` from element to element. ``item`` is bytes per element.
     """
 
     lines: int
@@ -78,11 +82,12 @@ class Dense:
     leading: int
     across: int
     along: int
+    item: int = F32.bytes
 
     @property
     def bytes(self) -> int:
         """What the copy takes, in whole multiples of ALIGN."""
-        return -(-self.lines * self.leading * ITEM // ALIGN) * ALIGN
+        return -(-self.lines * self.leading * self.item // ALIGN) * ALIGN
 
     @property
     def far(self) -> bool:
@@ -90,12 +95,12 @@ class Dense:
         return (self.lines - 1) * abs(self.across) + (self.extent - 1) * abs(self.along) >= 1 << 31
 
 
-def dense(shape: tuple[int, ...], strides: tuple[int, ...], order: str, leading: int) -> Dense:
+def dense(shape: tuple[int, ...], strides: tuple[int, ...], order: str, leading: int, item: int = F32.bytes) -> Dense:
     """The copy of a matrix with elements in it, its strides in elements, into rows ("row") or columns ("col")."""
     along, across = (1, 0) if order == "row" else (0, 1)
     if leading == 1:  # lines of one element are elements of one line
-        return Dense(1, shape[across], shape[across], 0, strides[across])
-    return Dense(shape[across], shape[along], leading, strides[across], strides[along])
+        return Dense(1, shape[across], shape[across], 0, strides[across], item)
+    return Dense(shape[across], shape[along], leading, strides[across], strides[along], item)
 
 
 def division(divisor: int) -> tuple[int, int]:
@@ -135,8 +140,8 @@ class _Part:
 def _parts(operand: int, copy: Dense, target: int) -> Iterator[_Part]:
     lines = max(1, MOST // copy.leading)
     for first in range(0, copy.lines, lines):
-        some = Dense(min(lines, copy.lines - first), copy.extent, copy.leading, copy.across, copy.along)
-        yield _Part(operand, some, first * copy.across * ITEM, target + first * copy.leading * ITEM)
+        some = Dense(min(lines, copy.lines - first), copy.extent, copy.leading, copy.across, copy.along, copy.item)
+        yield _Part(operand, some, first * copy.across * copy.item, target + first * copy.leading * copy.item)
 
 
 class _Step:
@@ -146,7 +151,7 @@ class _Step:
         far = any(part.copy.far for part in parts)
         letter = "q" if far else "i"
         one, two = parts[0], parts[-1]  # of one part alone, the second is given no block
-        self._module = copier(here, far)
+        self._module = copier(here, far, one.copy.item)
         self._grid = sum(part.blocks for part in parts), 1, 1
         self._arguments = [("I", one.blocks), *one.arguments(letter, A, WORKSPACE), *two.arguments(letter, B, C)]
         self._places = one.operand, one.source, one.target, two.operand, two.source, two.target
@@ -195,10 +200,10 @@ class Copies:
 
 
 @functools.cache
-def copier(here: Device, far: bool) -> Module:
+def copier(here: Device, far: bool, item: int) -> Module:
     """The copy kernel, loaded once for each GPU."""
     from gemmgen.runtime.build import compile_for
     from gemmgen.runtime.launch import Module
 
-    built = compile_for(text(far=far), here, name=NAME)
+    built = compile_for(text(far=far, item=item), here, name=NAME)
     return Module(built.code, NAME, THREADS, kind=built.kind, device=here)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.launch.placement import ITEM, order_of
 from gemmgen.runtime import copies, memory
 from gemmgen.runtime.arrays import (
     HOST,
@@ -29,17 +28,16 @@ from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 
 if TYPE_CHECKING:
     from gemmgen.ir.nodes import Part
+    from gemmgen.ir.variant import Variant
     from gemmgen.launch import Launch, LaunchPlan
     from gemmgen.runtime.copies import Copies
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.launch import Bound, GpuModule
     from gemmgen.spec.model import Spec
-    from gemmgen.tile.variant import Variant
 
 ModuleFor = Callable[["Variant", "Part", "Device"], "GpuModule"]
 
 _REMEMBERED = 4096  # plans a kernel keeps
-_DTYPES = {"f32": "float32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,8 @@ class GpuGemm:
 
     def __init__(self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None) -> None:
         self.spec = spec
+        self._types = {x.name: x.dtype for x in spec.matrices}
+        self._orders = {x.name: x.order for x in spec.matrices}
         self.variant = variant
         self._module_for = module_for
         self._lock = threading.Lock()
@@ -134,8 +134,10 @@ class GpuGemm:
         self._decide({name: view(x, name) for name, x in (("A", A), ("B", B), ("C", C))}, alpha, beta, None)
         at = PER_THREAD_STREAM if stream is None else stream_pointer(stream)
         sides = {"A": A, "B": B, "C": C}
-        orders = {"A": self.spec.A.order, "B": self.spec.B.order, "C": self.spec.C.order}
-        packed = {x: np.require(v, np.float32, "C" if orders[x] == "row" else "F") for x, v in sides.items()}
+        orders = self._orders
+        packed = {
+            x: np.require(v, self._types[x].numpy_dtype, "C" if orders[x] == "row" else "F") for x, v in sides.items()
+        }
         with on_device(device.ordinal):
             starts, total = {}, 0
             for name, values in packed.items():
@@ -161,9 +163,9 @@ class GpuGemm:
             raise ArgumentError("operands must be on one device: A on the host, B on a GPU")
         shape, order = (a.shape[0], b.shape[1]), self.spec.C.order
         if is_current(a.device):
-            return empty(a, shape, _DTYPES[self.spec.C.dtype], order, stream)
+            return empty(a, shape, self._types["C"].numpy, order, stream)
         with on_device(a.device):
-            return empty(a, shape, _DTYPES[self.spec.C.dtype], order, stream)
+            return empty(a, shape, self._types["C"].numpy, order, stream)
 
     def _prepare(
         self, key: tuple[Any, ...] | None, a: ArrayView, b: ArrayView, c: ArrayView, alpha: float, beta: float
@@ -181,7 +183,8 @@ class GpuGemm:
         copied = self._copies(decided, views, device)
         workspace = _rounded(decided.partials) + (copied.bytes if copied is not None else 0)
         alone = launches[0] if len(launches) == 1 and not workspace else None
-        prepared = _Prepared(launches, copied, workspace, (*_span(a), *_span(b), *_span(c)), alone)
+        a_span, b_span, c_span = (_span(x, self._types[name].bytes) for name, x in views.items())
+        prepared = _Prepared(launches, copied, workspace, (*a_span, *b_span, *c_span), alone)
         if key is not None:
             if len(self._prepared) >= _REMEMBERED:
                 self._prepared.clear()
@@ -195,7 +198,7 @@ class GpuGemm:
         for copy in decided.copies:
             x = views[copy.operand]
             wanted["AB".index(copy.operand)] = copies.dense(
-                x.shape, x.strides, order_of(self.spec, copy.operand), copy.leading
+                x.shape, x.strides, self._orders[copy.operand], copy.leading, self._types[copy.operand].bytes
             )
         return copies.Copies(device, wanted)
 
@@ -215,7 +218,7 @@ class GpuGemm:
 
     def _check(self, name: str, x: ArrayView) -> None:
         _two_dimensions(x, name)
-        wanted = _DTYPES[{"A": self.spec.A, "B": self.spec.B, "C": self.spec.C}[name].dtype]
+        wanted = self._types[name].numpy
         if x.dtype != wanted:
             raise ArgumentError(f"{name} has element type {x.dtype}; {self.spec.name} wants {wanted}")
 
@@ -277,12 +280,12 @@ def _two_dimensions(x: ArrayView, name: str) -> None:
         raise ArgumentError(f"{name} has {len(x.shape)} dimensions, shape {tuple(x.shape)}; a matrix has 2")
 
 
-def _span(x: ArrayView) -> tuple[int, int]:
+def _span(x: ArrayView, item: int) -> tuple[int, int]:
     """The bytes that a matrix reaches: (lowest, one past the highest) from its address; (0, 0) where it is empty."""
     if 0 in x.shape:
         return 0, 0
-    reach = [(n - 1) * s * ITEM for n, s in zip(x.shape, x.strides, strict=True)]
-    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + ITEM
+    reach = [(n - 1) * s * item for n, s in zip(x.shape, x.strides, strict=True)]
+    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + item
 
 
 def _meet(spans: tuple[int, int, int, int, int, int], a: int, b: int, c: int) -> bool:

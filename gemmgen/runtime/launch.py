@@ -156,7 +156,8 @@ class Bound:
     def __init__(self, module: GpuModule, step: Launch) -> None:
         given = step.arguments
         self.module, self.grid, self.dependent = module, step.grid, step.dependent
-        self._offsets = 4 * given.A, 4 * given.B, 4 * given.C
+        a, b, c = (module.ir.matrix(x).dtype.bytes for x in "ABC")
+        self._offsets = a * given.A, b * given.B, c * given.C
         self._arguments = [_argument(p, step) for p in module.ir.params]
         self._maps = tuple(_maps(module.ir, step))
         self._start = module.start
@@ -198,12 +199,11 @@ def _argument(p: Param, step: Launch) -> Constant | int:
 
 def _maps(ir: KernelIR, step: Launch) -> list[tuple[int, int, Maps]]:
     """(argument's number, operand's number, maps) of each tensor map of a kernel."""
-    given, spec = step.arguments, ir.spec
+    given = step.arguments
     size = given.M, given.N, given.K
     leading = {"A": given.lda, "B": given.ldb, "C": given.ldc}
-    orders = {"A": spec.A.order, "B": spec.B.order, "C": spec.C.order}
     at = {p.name: i for i, p in enumerate(ir.params)}
     return [
-        (at[m.name], _OPERANDS[m.operand], maps_of(m, orders[m.operand], size, leading[m.operand]))
+        (at[m.name], _OPERANDS[m.operand], maps_of(m, ir.matrix(m.operand), size, leading[m.operand]))
         for m in ir.tensor_maps
     ]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import LaunchError
-from gemmgen.launch.placement import ITEM
+from gemmgen.ir.types import BF16, F16, F32, DType
+from gemmgen.ir.types import Matrix as Operand
 from gemmgen.runtime import driver
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _ALIGN = 64  # where the driver wants to write one
 _REMEMBERED = 64  # addresses for which a launch keeps its map
 
 # CUDA driver API, cuTensorMapEncodeTiled
-_FLOAT32 = 7  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32: denormals are kept
+_TYPES = {F32: 7, F16: 6, BF16: 9}  # CU_TENSOR_MAP_DATA_TYPE_*: denormals are kept
 _NOT_INTERLEAVED = 0
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CU_TENSOR_MAP_SWIZZLE_*, by the bytes of a swizzled row
 _PROMOTE_128, _PROMOTE_256 = 2, 3  # CU_TENSOR_MAP_L2_PROMOTION_*: what the L2 cache fetches at least
@@ -39,17 +40,18 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A float32 matrix as its map sees it: ``extents`` in elements, the contiguous dimension first, and the bytes from
-    one row to the next. ``box`` and ``swizzle`` are those of ``ir.nodes.TensorMap``."""
+    """A matrix as its map sees it: ``extents`` in elements, the contiguous dimension first, and the bytes from one row
+    to the next. ``box`` and ``swizzle`` are those of ``ir.nodes.TensorMap``."""
 
     extents: tuple[int, int]
     pitch: int
     box: tuple[int, int]
     swizzle: int
+    dtype: DType = F32
 
     @property
     def promotion(self) -> int:
-        return _PROMOTE_256 if self.box[0] * ITEM >= 256 else _PROMOTE_128
+        return _PROMOTE_256 if self.box[0] * self.dtype.bytes >= 256 else _PROMOTE_128
 
     def encode(self, address: int) -> Encoded:
         """The map of the matrix at an address. Raises LaunchError where the hardware cannot read it so.
@@ -60,7 +62,7 @@ class Matrix:
         if 0 in self.extents:
             return encoded
         status = _encode()(
-            encoded.address, _FLOAT32, 2, address, (ctypes.c_uint64 * 2)(*self.extents),
+            encoded.address, _TYPES[self.dtype], 2, address, (ctypes.c_uint64 * 2)(*self.extents),
             (ctypes.c_uint64 * 1)(self.pitch), (ctypes.c_uint32 * 2)(*self.box), (ctypes.c_uint32 * 2)(1, 1),
             _NOT_INTERLEAVED, _SWIZZLES[self.swizzle], self.promotion, _OUTSIDE_IS_ZERO,
         )  # fmt: skip
@@ -85,14 +87,14 @@ class Maps:
         return found
 
 
-def maps_of(m: TensorMap, order: str, size: tuple[int, int, int], leading: int) -> Maps:
-    """Of operand "A" or "B" of a product (M, N, K), in memory order ``order`` with a leading dimension in elements."""
+def maps_of(m: TensorMap, lies: Operand, size: tuple[int, int, int], leading: int) -> Maps:
+    """Of operand "A" or "B" of a product (M, N, K), which ``lies`` in memory with a leading dimension in elements."""
     rows_and_columns = {"A": (size[0], size[2]), "B": (size[2], size[1]), "C": (size[0], size[1])}[m.operand]
     rows, columns = rows_and_columns
     if m.swizzle not in _SWIZZLES:
         raise LaunchError(f"a tile of {m.operand} swizzled over {m.swizzle} bytes; the TMA engine knows 32, 64 and 128")
-    extents = (columns, rows) if order == "row" else (rows, columns)
-    return Maps(Matrix(extents, leading * ITEM, m.box, m.swizzle))
+    extents = (columns, rows) if lies.order == "row" else (rows, columns)
+    return Maps(Matrix(extents, leading * lies.dtype.bytes, m.box, m.swizzle, lies.dtype))
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from gemmgen.sim.registers import Register
 from gemmgen.sim.shadow import SharedShadow
 from gemmgen.sim.shadow_global import GlobalShadow
 from gemmgen.sim.values import Values
-
-if TYPE_CHECKING:
-    from gemmgen.spec.model import Spec
 
 OPERAND_DIMS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
 
@@ -144,9 +140,7 @@ class Machine:
 
     def line(self, origin: str) -> int | None:
         """The spec line of an access's origin; of the block's tile where the setting was left at its default."""
-        spans = self.ir.spec.spans
-        span = spans.get(origin, spans.get("tile block")) if origin else None
-        return None if span is None else span.line
+        return self.ir.source.line(origin)
 
     def active_lanes(self, active: Active) -> int:
         return self.batch.lanes if active is None else active.count
@@ -185,15 +179,11 @@ class Machine:
         if name == "C" and self.ir.then is not None:
             rows, columns = _with_slices(rows, columns, self.ir)
         if name in self.ir.variant.padded:  # zeros to the end of every line may be read
-            rows, columns = (rows, leading) if _order(self.ir.spec, name) == "row" else (leading, columns)
-        return global_memory(name, array, (rows, columns), leading, _order(self.ir.spec, name), self.report)
+            rows, columns = (rows, leading) if self.ir.matrix(name).order == "row" else (leading, columns)
+        return global_memory(name, array, (rows, columns), leading, self.ir.matrix(name).order, self.report)
 
 
 def _with_slices(rows: int, columns: int, ir: KernelIR) -> tuple[int, int]:
     """Extents of what stands for C where each slice of the grid writes a matrix of its own, one after another."""
     slices = value_of(ir.grid[2]) or 1
-    return (rows * slices, columns) if ir.spec.C.order == "row" else (rows, columns * slices)
-
-
-def _order(spec: Spec, name: str) -> str:
-    return {"A": spec.A, "B": spec.B, "C": spec.C}[name].order
+    return (rows * slices, columns) if ir.matrix("C").order == "row" else (rows, columns * slices)

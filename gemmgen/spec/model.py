@@ -12,12 +12,12 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
 from gemmgen.diagnostics import Span
-from gemmgen.ir.types import WARP
+from gemmgen.ir.types import DIMS, ELEMENT_TYPES, WARP, Matrix, Order
 
 Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "tune"]
 
 DTYPES = ("f32",)
-ORDERS = ("row", "col")
+ORDERS: tuple[Order, ...] = ("row", "col")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Operand:
     """Element type and memory order of one matrix."""
 
     dtype: str = "f32"
-    order: str = "row"
+    order: Order = "row"
 
 
 F32_ROW = Operand()
@@ -197,6 +197,13 @@ class Spec:
     def unordered(self) -> bool:
         """Whether sums are added up in no fixed order, so that the last bits of a result differ from run to run."""
         return self.has("atomics")
+
+    @property
+    def matrices(self) -> tuple[Matrix, Matrix, Matrix]:
+        """A, B and C: their types and how they lie."""
+        operands = zip("ABC", (self.A, self.B, self.C), strict=True)
+        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES[o.dtype], o.order) for x, o in operands)
+        return a, b, c
 
     @property
     def warp_iterations(self) -> tuple[int, int]:

@@ -86,13 +86,19 @@ def _value(name: str, value: Any) -> Any:
         case "toggles":
             return _toggles(value)
         case "operands" if name != "accumulate":
-            return value if isinstance(value, Operand) else Operand(*_text(value).split())
+            return value if isinstance(value, Operand) else _operand(*_text(value).split())
         case "number":
             return _whole(value)
         case "tune":
             return settled_choices(value)
         case _:
             return _text(value)
+
+
+def _operand(dtype: str, order: str = "row") -> Operand:
+    if order not in ("row", "col"):
+        raise ValueError(order)
+    return Operand(dtype, "row" if order == "row" else "col")
 
 
 def _whole(value: Any) -> int:

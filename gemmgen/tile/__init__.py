@@ -18,7 +18,7 @@ __all__ = ["SHARED_LIMIT", "build", "check_resources", "print_tile", "sequence"]
 
 def check_resources(spec: Spec) -> list[Problem]:
     """What no GPU can give a block, read off the tile program's own buffers."""
-    from gemmgen.tile.variant import EXACT
+    from gemmgen.ir.variant import EXACT
 
     p = build(spec, EXACT)
     if p.shared_bytes <= SHARED_LIMIT:

@@ -7,14 +7,10 @@ derived from the decisions by :func:`gemmgen.tile.sequence.sequence`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from gemmgen.spec.model import Spec
-    from gemmgen.tile.variant import Variant
-
-Dim = Literal["m", "n", "k"]
-OperandName = Literal["A", "B", "C"]
+from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
+from gemmgen.ir.variant import Variant
 
 # The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability").
@@ -22,8 +18,6 @@ SHARED_LIMIT = 227 * 1024
 
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
-# The two dimensions of each matrix, rows first.
-DIMS: dict[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
 
 @dataclass(frozen=True)
@@ -61,12 +55,13 @@ class Buffer:
     name: str
     operand: OperandName
     layout: Layout
+    dtype: DType = F32
     stages: int = 1
     why: str = ""
 
     @property
     def bytes(self) -> int:
-        return 4 * self.stages * self.layout.extents[0] * self.layout.pitch
+        return self.dtype.bytes * self.stages * self.layout.extents[0] * self.layout.pitch
 
 
 @dataclass(frozen=True)
@@ -157,10 +152,10 @@ class Pipeline:
 class TileProgram:
     """What one block does, as decisions."""
 
-    spec: Spec
+    name: str
     variant: Variant
     block: tuple[int, int, int]
-    orders: tuple[tuple[str, str], ...]
+    matrices: tuple[Matrix, ...]
     product: Product
     output: Output
     buffers: tuple[Buffer, ...] = ()
@@ -178,6 +173,9 @@ class TileProgram:
     persistent: int = 0
     """Blocks that are launched (for each part of K, where several share a sum), of which each computes tile after tile
     of C; 0: a block for each tile."""
+    min_blocks: int = 0
+    """Blocks that a multiprocessor must hold, which limits registers; 0: any."""
+    summary: str = ""
 
     @property
     def second_kernel(self) -> bool:
@@ -203,20 +201,21 @@ class TileProgram:
         """Shared memory in which a block leaves its sums, in the tiles' place."""
         if self.output.tile is not None:
             return self.output.tile.bytes
-        return 4 * self.block[0] * self.block[1] if self.cluster_sums else 0
+        return F32.bytes * self.block[0] * self.block[1] if self.cluster_sums else 0
+
+    def matrix(self, operand: str) -> Matrix:
+        return next(x for x in self.matrices if x.name == operand)
 
     def extent(self, dim: Dim) -> int:
         return self.block[("m", "n", "k").index(dim)]
 
     def contiguous(self, operand: str) -> Dim:
         """The dimension along which an operand's elements are neighbours in global memory."""
-        rows, cols = DIMS[operand]
-        return cols if dict(self.orders)[operand] == "row" else rows
+        return self.matrix(operand).contiguous
 
     def strided(self, operand: str) -> Dim:
         """The other one, a leading dimension apart."""
-        rows, cols = DIMS[operand]
-        return rows if dict(self.orders)[operand] == "row" else cols
+        return self.matrix(operand).strided
 
     def buffer(self, operand: str) -> Buffer | None:
         return next((b for b in self.buffers if b.operand == operand), None)

@@ -10,14 +10,15 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import SWIZZLED, adds_vectors
-from gemmgen.tile.program import Buffer, Copy, Dim, Layout, Level, Output, Product, TileProgram
+from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 
 if TYPE_CHECKING:
+    from gemmgen.ir.variant import Variant
     from gemmgen.spec.model import Spec
-    from gemmgen.tile.variant import Variant
 
 Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
 
@@ -27,15 +28,23 @@ def start(spec: Spec, variant: Variant) -> TileProgram:
     (bm, bn, _), (tm, tn) = spec.block, spec.thread
     walk: Dim = "m" if spec.C.order == "row" else "n"
     levels = (Level("lane", bm // tm, bn // tn, walk), Level("thread", tm, tn))
-    orders = tuple((name, getattr(spec, name).order) for name in "ABC")
-    return TileProgram(spec, variant, spec.block, orders, Product(levels), Output())
+    return TileProgram(
+        spec.name,
+        variant,
+        spec.block,
+        spec.matrices,
+        Product(levels),
+        Output(),
+        min_blocks=spec.min_blocks,
+        summary=spec.comment,
+    )
 
 
 def smem(p: TileProgram, spec: Spec) -> TileProgram:
     """Tiles of A and B pass through shared memory, each in the order of its matrix's rows."""
     (bm, bn, bk) = spec.block
-    a = Buffer("As", "A", Layout(("m", "k"), (bm, bk)))
-    b = Buffer("Bs", "B", Layout(("k", "n"), (bk, bn)))
+    a = Buffer("As", "A", Layout(("m", "k"), (bm, bk)), p.matrix("A").dtype)
+    b = Buffer("Bs", "B", Layout(("k", "n"), (bk, bn)), p.matrix("B").dtype)
     copies = tuple(Copy(x.operand, x.name, 1, p.strided(x.operand)) for x in (a, b))
     return replace(p, buffers=(a, b), copies=copies)
 
@@ -110,7 +119,7 @@ def float4(p: TileProgram, spec: Spec) -> TileProgram:
         b_width=_fragment_width(p.buffer("B"), "n", thread.n),
     )
     run = thread.n if p.contiguous("C") == "n" else thread.m
-    output = replace(p.output, width=widest(p.variant.bytes("C"), run))
+    output = replace(p.output, width=widest(p.matrix("C").dtype, p.variant.bytes("C"), run))
     return replace(p, copies=copies, product=product, output=output)
 
 
@@ -118,7 +127,7 @@ def along_k(p: TileProgram, spec: Spec) -> TileProgram:
     """One fetch of A serves several steps along k."""
     buffer = p.buffer("A")
     assert buffer is not None
-    width = widest(16, p.extent("k"), buffer.layout.pitch)
+    width = widest(buffer.dtype, VECTOR_BYTES, p.extent("k"), buffer.layout.pitch)
     return replace(p, product=replace(p.product, along_k=width > 1, a_width=width))
 
 
@@ -166,7 +175,7 @@ def direct_b(p: TileProgram, spec: Spec) -> TileProgram:
     thread = p.product.level("thread")
     width = p.product.b_width
     if spec.has("float4"):
-        width = widest(p.variant.bytes("B"), thread.n) if p.contiguous("B") == "n" else 1
+        width = widest(p.matrix("B").dtype, p.variant.bytes("B"), thread.n) if p.contiguous("B") == "n" else 1
     return replace(
         p,
         buffers=tuple(b for b in p.buffers if b.operand != "B"),
@@ -184,16 +193,17 @@ def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
     """The blocks that share a sum leave their parts to one another in shared memory, however C is aligned."""
     thread = p.product.level("thread")
     run = thread.n if p.contiguous("C") == "n" else thread.m
-    return replace(p, cluster_sums=widest(16, run) if spec.has("float4") else 1)
+    return replace(p, cluster_sums=widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1)
 
 
 def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
     """Threads leave their sums as C's tile lies, and store lines of it: in accesses as wide as a line and C allow."""
     thread, along = p.product.level("thread"), p.contiguous("C")
-    wide = 16 if spec.has("float4") else 4
-    left = widest(wide, thread.n if along == "n" else thread.m)
-    full = widest(wide, p.extent(along))
-    width = widest(min(wide, p.variant.bytes("C")), p.extent(along))
+    dtype = F32
+    wide = VECTOR_BYTES if spec.has("float4") else dtype.bytes
+    left = widest(dtype, wide, thread.n if along == "n" else thread.m)
+    full = widest(dtype, wide, p.extent(along))
+    width = widest(dtype, min(wide, p.variant.bytes("C")), p.extent(along))
     tile = tile_of_c(p, left, full, width)
     return replace(p, output=replace(p.output, width=width, tile=tile, left=left))
 
@@ -232,9 +242,10 @@ def guards(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, copies=copies, output=replace(p.output, guard=ragged - {"k"}))
 
 
-def widest(align_bytes: int, *extents: int) -> int:
-    """The largest of 4, 2 and 1 elements that the alignment allows and that divides every extent."""
-    return next(w for w in (4, 2, 1) if 4 * w <= align_bytes and all(e % w == 0 for e in extents))
+def widest(dtype: DType, align_bytes: int, *extents: int) -> int:
+    """The most elements of one access: 16 bytes at most, as the alignment allows, and dividing every extent."""
+    fits = (w for w in (8, 4, 2, 1) if w * dtype.bytes <= min(align_bytes, VECTOR_BYTES))
+    return next(w for w in fits if all(e % w == 0 for e in extents))
 
 
 def _copy_width(p: TileProgram, c: Copy) -> int:
@@ -246,14 +257,14 @@ def _copy_width(p: TileProgram, c: Copy) -> int:
         extents.append(buffer.layout.pitch)
     elif c.how == "cpasync":
         return 1  # it cannot take a piece apart; with one element each, transposing costs nothing
-    return widest(p.variant.bytes(c.operand), *extents)
+    return widest(buffer.dtype, p.variant.bytes(c.operand), *extents)
 
 
 def _fragment_width(buffer: Buffer | None, dim: Dim, run: int) -> int:
     """Elements of one shared load: a thread's run of ``dim`` must be contiguous in the buffer."""
     if buffer is None or buffer.layout.contiguous != dim:
         return 1
-    return widest(16, run, buffer.layout.pitch)
+    return widest(buffer.dtype, VECTOR_BYTES, run, buffer.layout.pitch)
 
 
 # By the toggle, or by the setting that differs from its default; None is always applied. The order is that of
@@ -299,7 +310,7 @@ def build(spec: Spec, variant: Variant) -> TileProgram:
 
 @lru_cache(maxsize=256)
 def _built(spec: Spec, variant: Variant, written: tuple[Hashable, ...]) -> TileProgram:
-    """Remembered with where the spec was written, since the program has the spec in it."""
+    """Remembered with where the spec was written, since the program has the spec's comment in it."""
     p = start(spec, variant)
     for name, rewrite in REWRITES:
         if name is None or _is_on(spec, name):

@@ -8,10 +8,10 @@ from gemmgen.diagnostics import CompileError, GemmgenError
 from gemmgen.tune.backend import Compiled, Failed
 
 if TYPE_CHECKING:
+    from gemmgen.ir.variant import Variant
     from gemmgen.runtime.build import Built
     from gemmgen.runtime.target import Target
     from gemmgen.spec.model import Spec
-    from gemmgen.tile.variant import Variant
     from gemmgen.tune.shapes import Shape
 
 PORT_STALL = 0.6

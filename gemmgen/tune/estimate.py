@@ -85,8 +85,8 @@ def fragments_of(spec: Spec) -> int:
 def occupancy_of_spec(spec: Spec, gpu: Gpu, registers: int) -> Occupancy:
     """What fits on an SM; ``min_blocks`` makes the compiler keep within its registers."""
     from gemmgen.analysis.occupancy import occupancy_of
+    from gemmgen.ir.variant import EXACT
     from gemmgen.tile import build
-    from gemmgen.tile.variant import EXACT
 
     return occupancy_of(gpu.limits, spec.threads, registers, build(spec, EXACT).shared_bytes)
 

@@ -23,6 +23,7 @@ from gemmgen.ir.nodes import (
     Ref,
     Scalar,
     Section,
+    Source,
     Stmt,
     Store,
     Sync,
@@ -65,8 +66,12 @@ def kernel(
 ) -> KernelIR:
     """A kernel with the usual parameters around a body."""
     spec = spec or Spec(name=name, block=(8, 8, 4), thread=(2, 1))
+    source = Source(tuple(spec.to_text(comment=False).splitlines()), f"{spec.name}.gemm")
     grid: tuple[Expr, Expr, Expr] = (Const(1), Const(1), Const(1))
-    return KernelIR(name, spec, EXACT, summary, constants, (), PARAMS, threads, grid, shared, body)
+    return KernelIR(
+        name, EXACT, summary, constants, (), PARAMS, threads, grid, shared, body,
+        tile=spec.block, main=spec.name, source=source,
+    )  # fmt: skip
 
 
 def tiled(*, rows: int = 8, guarded: bool = True) -> KernelIR:

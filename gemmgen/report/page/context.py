@@ -109,7 +109,7 @@ def access_name(cost: AccessCost) -> str:
 def scalars(e: Explanation) -> dict[str, float]:
     """Arguments of the launch, for packed matrices."""
     m, n, k = e.size
-    lda, ldb, ldc = pitches(e.ir.spec, e.size)
+    lda, ldb, ldc = pitches(e.spec, e.size)
     return {"M": m, "N": n, "K": k, "lda": lda, "ldb": ldb, "ldc": ldc, "alpha": 1.0, "beta": e.beta}
 
 

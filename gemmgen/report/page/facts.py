@@ -70,8 +70,8 @@ def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu) -> RungFact
     from gemmgen.api.explaining import explain
     from gemmgen.api.specs import lower
     from gemmgen.cuda.emit import emit_cuda
+    from gemmgen.ir.variant import EXACT
     from gemmgen.tile import build
-    from gemmgen.tile.variant import EXACT
 
     explanation, problem = None, ""
     try:

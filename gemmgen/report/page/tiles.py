@@ -63,7 +63,7 @@ def block_picture(p: TileProgram, name: str) -> Picture:
         f"warp{'s' if p.threads > WARP else ''} (numbered, each in a colour). {_staged(p)} "
         "In strong colours: what thread 0 computes, and what it reads of A and B for it."
     )
-    return Picture("Block tile", caption, d.render(f"{name}-block", f"Block tile of {p.spec.name}", caption, "tile"))
+    return Picture("Block tile", caption, d.render(f"{name}-block", f"Block tile of {p.name}", caption, "tile"))
 
 
 def _operands(d: Drawing, p: TileProgram, at: tuple[float, float], size: tuple[float, float], depth: float) -> None:
@@ -135,7 +135,7 @@ def warp_picture(p: TileProgram, name: str) -> Picture:
         f"each has {pieces_text} of {level.m} x {level.n}, drawn as a cell ({said}). The line follows "
         "the lanes in order" + ("; paler cells are further pieces of the same lanes." if times > 1 else ".")
     )
-    return Picture("Warp tile", caption, d.render(f"{name}-warp", f"Warp tile of {p.spec.name}", caption, "tile"))
+    return Picture("Warp tile", caption, d.render(f"{name}-warp", f"Warp tile of {p.name}", caption, "tile"))
 
 
 # --- Thread -------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def thread_picture(p: TileProgram, name: str) -> Picture:
         f"{len(rows)} + {len(cols)} values from {source}, which feed {sums} multiply-add{s}: "
         f"{sums / (len(rows) + len(cols)):.2g} for each value read."
     )
-    return Picture("Thread tile", caption, d.render(f"{name}-thread", f"Thread tile of {p.spec.name}", caption, "tile"))
+    return Picture("Thread tile", caption, d.render(f"{name}-thread", f"Thread tile of {p.name}", caption, "tile"))
 
 
 def _places(values: list[int], cell: float) -> list[float]:
