@@ -256,8 +256,8 @@ def test_overlap_agrees_with_sets_of_elements() -> None:
 
 def test_overlap_of_reversed_rows() -> None:
     """A negative stride reaches below its address."""
-    assert Rows.of((4, 4), (-4, 1), 48 + 64).overlaps(Rows.of((1, 4), (4, 1), 64))
-    assert not Rows.of((4, 4), (-4, 1), 48 + 64).overlaps(Rows.of((1, 4), (4, 1), 128))
+    assert Rows.of((4, 4), (-4, 1), 48 + 64, 4).overlaps(Rows.of((1, 4), (4, 1), 64, 4))
+    assert not Rows.of((4, 4), (-4, 1), 48 + 64, 4).overlaps(Rows.of((1, 4), (4, 1), 128, 4))
 
 
 @pytest.mark.parametrize(("variant", "size", "how", "message"), [

@@ -115,7 +115,8 @@ def test_a_copy_beyond_the_last_tile_would_land_on_the_sums(name: str, monkeypat
     """None is started: each copy in the loop stands under the condition that there is such a tile."""
     assert not faults_of(kernel(name, "guarded"))
     monkeypatch.setattr(Walk, "exists", lambda self, ahead: None)
-    late = lower_program(build(spec_of(name), GUARDED))
+    program = kernel(name, "guarded").program
+    late = replace(lower_program(build(spec_of(name), GUARDED)), program=program)
     assert any("Cs[" in f for f in faults_of(late))
 
 
