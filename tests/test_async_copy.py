@@ -17,10 +17,10 @@ from gemmgen.isa.async_copy import (
     MBARRIER_FENCE,
     MBARRIER_INIT,
     MBARRIER_WAIT,
-    TMA_LOAD,
     cp_async,
     cp_async_or_zero,
     cp_async_wait,
+    tma_load,
 )
 from gemmgen.isa.async_meaning import swizzled
 from gemmgen.lower.layout import element_of
@@ -125,7 +125,7 @@ START = at(TILE, 0, 0)
 
 
 def load(x: int = 0, y: int = 0, tile: Ref = START) -> Call:
-    return Call(TMA_LOAD, (tile, MapRef("mapA"), lift(x), lift(y), BAR))
+    return Call(tma_load(), (tile, MapRef("mapA"), lift(x), lift(y), BAR))
 
 
 def expect(nbytes: int = BYTES) -> Call:

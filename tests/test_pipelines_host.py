@@ -15,7 +15,6 @@ from simhelp import grid_of
 
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.launch import VARIANTS
-from gemmgen.lower import PARAMS
 from gemmgen.sim.run import GlobalArray, run_kernel
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -48,9 +47,12 @@ def run(module: HostModule, name: str, variant: str, p: Problem, *, reverse: boo
         module.run(which, grid, one.threads, [*values_of, *maps], reverse=reverse, arriving=arriving)
 
 
+PARAMETERS = ("M", "N", "K", "alpha", "A", "lda", "B", "ldb", "beta", "C", "ldc")
+
+
 def arguments_of(p: Problem) -> dict[str, Any]:
     """The arguments of a product by the names of its kernels' parameters."""
-    return dict(zip((x.name for x in PARAMS), p.arguments(), strict=True))
+    return dict(zip(PARAMETERS, p.arguments(), strict=True))
 
 
 def simulated(name: str, variant: str, p: Problem) -> F32:

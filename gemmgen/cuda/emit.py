@@ -17,7 +17,6 @@ from gemmgen.cuda.terms import declaration
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.nodes import Constant, KernelIR, Load, Param, Store, walk
 from gemmgen.ir.reach import global_bytes
-from gemmgen.ir.types import F32
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ def applies_to(ir: KernelIR) -> str:
         (step, dims), *others = exact.items()
         be = "are multiples" if len(dims) > 1 else "is a multiple"
         sizes = "".join([f"{listed(dims)} that {be} of {step}", *(f" and {listed(d)} of {s}" for s, d in others)])
-    widest = {name: size for name, size in global_bytes(ir).items() if size > F32.bytes}
+    items = {p.name: p.array.dtype.bytes for p in ir.params if p.array is not None}
+    widest = {name: size for name, size in global_bytes(ir).items() if size > items[name]}
     if not widest:
         return f"for {sizes}."
     parts = []

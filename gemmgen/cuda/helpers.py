@@ -5,50 +5,77 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmgen.cuda.layout import Printed
-from gemmgen.cuda.terms import pinned_name
+from gemmgen.cuda.terms import pinned_name, vector_name, vector_type
 from gemmgen.ir.facts import variables
 from gemmgen.ir.lane_values import LANE_VALUES
-from gemmgen.ir.nodes import Call, If, KernelIR, Load, Store, Sync, walk
+from gemmgen.ir.nodes import Call, Compute, Fma, If, KernelIR, Load, Store, Sync, walk
+from gemmgen.ir.references import reads, references
+from gemmgen.ir.types import U32, DType
 from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load
+from gemmgen.isa.convert import CONVERSIONS, TYPE_NAMES, from_float, to_float
 from gemmgen.isa.table import Instruction
 
 
 def helpers(ir: KernelIR) -> Iterator[Printed]:
     """Vector accesses, loads that keep their place, hardware operations; an empty line behind each."""
-    writable: set[int] = set()
-    readable: set[int] = set()
+    writable: set[tuple[DType, int]] = set()
+    readable: set[tuple[DType, int]] = set()
     pinned: dict[str, Load] = {}
     rows: dict[str, str] = {}
     for s in walk(ir.body):
         match s:
             case Load(pinned=True):
                 pinned[pinned_name(s)] = s
-                writable.add(s.width)
-            case Load(width=width, rank=rank) if rank is not None:
-                writable.add(width)
+                writable.add((s.src.array.dtype, s.width))
+            case Load(width=width, src=src, rank=rank) if rank is not None:
+                writable.add((src.array.dtype, width))
                 rows |= _texts(cluster_load(width))
             case Sync(scope="cluster"):
                 rows |= _texts(CLUSTER_SYNC)
             case Load(width=width, src=src):
-                writable.add(width)
+                writable.add((src.array.dtype, width))
                 if src.array.const:
-                    readable.add(width)
-            case Store(width=width):
-                writable.add(width)
+                    readable.add((src.array.dtype, width))
+            case Store(dst=dst, width=width):
+                writable.add((dst.array.dtype, width))
             case Call(row=row):
                 rows |= _texts(row)
             case If(cond=cond):
                 rows |= {LANE_VALUES[v.name].helper: "" for v in variables(cond) if v.name in LANE_VALUES}
             case _:
                 pass
-    for width in sorted(writable - {1}, reverse=True):
-        yield from _text(vector_access(width, width in readable))
+    yield from _narrow(ir)
+    for dtype, width in sorted((x for x in writable if x[1] > 1), key=lambda x: (-x[1], x[0].name)):
+        yield from _text(vector_access(dtype, width, (dtype, width) in readable))
     for name in sorted(pinned):
-        yield from _text(pinned_load(name, pinned[name].src.array.space, pinned[name].width))
+        yield from _text(pinned_load(name, pinned[name]))
     if any(p.kind == "tensormap" for p in ir.params):
         yield from _text(TENSOR_MAP)
     for helper in rows:
         yield from _text(helper.strip("\n"))
+
+
+def _narrow(ir: KernelIR) -> Iterator[Printed]:
+    """The names of 16-bit types, and the conversions that the kernel uses."""
+    kinds = {ref.array.dtype for s in walk(ir.body) for ref in references(s) if ref.array.dtype.alias}
+    for dtype in sorted(kinds, key=str):
+        yield from _text(TYPE_NAMES[dtype])
+    for name in sorted(conversions(ir)):
+        yield from _text(CONVERSIONS[name].strip("\n"))
+
+
+def conversions(ir: KernelIR) -> set[str]:
+    """The names of the conversions that statements make."""
+    found: set[str] = set()
+    for s in walk(ir.body):
+        match s:
+            case Fma(a=a, b=b):
+                found |= {to_float(a.array.dtype), to_float(b.array.dtype)}
+            case Compute(dst=dst, expr=expr):
+                found |= {from_float(dst.array.dtype), *(to_float(ref.array.dtype) for ref in reads(expr))}
+            case _:
+                pass
+    return found - {""}
 
 
 def _texts(row: Instruction) -> dict[str, str]:
@@ -66,35 +93,47 @@ TENSOR_MAP = """\
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };"""
 
 
-def vector_access(width: int, readable: bool) -> str:
+def vector_access(dtype: DType, width: int, readable: bool) -> str:
     """``as_float4``, and where constant memory is read too, its twin."""
-    kind = f"float{width}"
-    lines = [f"// {4 * width} bytes in one access: p must be aligned to {4 * width} bytes."]
+    name, kind = vector_name(dtype, width), vector_type(dtype, width)
+    size = dtype.bytes * width
+    lines = [f"// {size} bytes in one access: p must be aligned to {size} bytes."]
     for const in ("", "const ") if readable else ("",):
         body = f"{{ return *reinterpret_cast<{const}{kind}*>(p); }}"
-        lines.append(f"__device__ __forceinline__ {const}{kind}& as_{kind}({const}float* p) {body}")
+        lines.append(f"__device__ __forceinline__ {const}{kind}& as_{name}({const}{dtype.c}* p) {body}")
     return "\n".join(lines)
 
 
-def pinned_load(name: str, space: str, width: int) -> str:
+def pinned_load(name: str, load: Load) -> str:
     """A load in PTX, since only ``volatile`` text keeps its place, and a volatile float4 is four accesses in C++."""
-    kind = "float" if width == 1 else f"float{width}"
-    parts = ["v"] if width == 1 else [f"v.{x}" for x in "xyzw"[:width]]
-    into = ", ".join(f"%{i}" for i in range(width))
-    registers = into if width == 1 else f"{{{into}}}"
-    suffix = "" if width == 1 else f".v{width}"
+    dtype, width, space = load.src.array.dtype, load.width, load.src.array.space
+    kind = dtype.c if width == 1 else vector_type(dtype, width)
+    count, unit, letter = pinned_registers(dtype, width)
+    parts = ["v"] if count == 1 else [f"v.{x}" for x in "xyzw"[:count]]
+    into = ", ".join(f"%{i}" for i in range(count))
+    registers = into if count == 1 else f"{{{into}}}"
+    suffix = "" if count == 1 else f".v{count}"
     shared = space == "shared"
-    parameters = "const float* array, int bytes" if shared else "const float* p"
+    parameters = f"const {dtype.c}* array, int bytes" if shared else f"const {dtype.c}* p"
     where = '"r"((unsigned int)__cvta_generic_to_shared(array) + bytes)' if shared else '"l"(p)'
-    outputs = ", ".join(f'"=f"({part})' for part in parts)
-    what = f"{4 * width} bytes of {space} memory"
+    outputs = ", ".join(f'"={letter}"({part})' for part in parts)
+    what = f"{dtype.bytes * width} bytes of {space} memory"
     gap = "\n                 " if len(outputs) + len(where) > 70 else ""
     return f"""\
 // {what}{", that many bytes into an array" if shared else ""}: the compiler moves no volatile load past another.
 __device__ __forceinline__ {kind} {name}({parameters})
 {{
     {kind} v;
-    asm volatile("ld.volatile.{space}{suffix}.f32 {registers}, [%{width}];"
+    asm volatile("ld.volatile.{space}{suffix}.{unit} {registers}, [%{count}];"
                  : {outputs}{gap} : {where});
     return v;
 }}"""
+
+
+def pinned_registers(dtype: DType, width: int) -> tuple[int, str, str]:
+    """Registers of a load of ``width`` elements: how many, their PTX type, and their letter in inline assembly."""
+    if not dtype.alias:
+        return width, dtype.name, dtype.register
+    if width == 1:
+        return 1, f"u{dtype.bits}", dtype.register
+    return dtype.bytes * width // U32.bytes, U32.name, U32.register

@@ -8,7 +8,7 @@ from math import prod
 
 from gemmgen.cuda.groups import name_of
 from gemmgen.cuda.layout import Line
-from gemmgen.cuda.terms import Env, access, assignment, loaded, reference, value
+from gemmgen.cuda.terms import Env, access, as_float, assignment, loaded, reference, rounded, value
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.nodes import (
     Alloc,
@@ -94,10 +94,10 @@ def assigned(s: Compute, env: Env) -> str:
     """``dst = expr``, as ``dst += x`` or ``dst *= x`` where that is what it says."""
     target = reference(s.dst, env)
     match s.expr:
-        case FBin(("+" | "*") as op, Read(ref), other) if ref == s.dst:
+        case FBin(("+" | "*") as op, Read(ref), other) if ref == s.dst and not s.dst.array.dtype.alias:
             return f"{target} {op}= {value(other, env)}"
         case _:
-            return f"{target} = {value(s.expr, env)}"
+            return f"{target} = {rounded(s.dst.array, value(s.expr, env))}"
 
 
 def copy_text(found: Copied, env: Env) -> Line:
@@ -110,7 +110,7 @@ def copy_text(found: Copied, env: Env) -> Line:
 def product_text(found: Product, env: Env) -> Line:
     """``acc += from * from;``"""
     a, b, fma = found
-    return Line(0, f"{reference(fma.acc, env)} += {reference(a.src, env)} * {reference(b.src, env)};")
+    return Line(0, f"{reference(fma.acc, env)} += {as_float(a.src, env)} * {as_float(b.src, env)};")
 
 
 def declared(body: tuple[Stmt, ...]) -> Iterator[str]:

@@ -52,11 +52,11 @@ def offsets(s: For, pointers: bool = False) -> list[Offset]:
     """
     if s.unroll is not False:
         return []
-    unit = 1 if pointers else 4
     inner = frozenset(x.var for x in walk(s.body) if isinstance(x, For | Let))
     found: dict[Array, set[tuple[Expr, Expr | None]]] = {}
     for load in walk(s.body):
         if isinstance(load, Load) and load.pinned and load.src.array.name in OPERAND:
+            unit = 1 if pointers else load.src.array.dtype.bytes
             found.setdefault(load.src.array, set()).add(_split(terms_of(load.src, unit), s.var, inner))
     out = []
     for array, places in sorted(found.items(), key=lambda row: row[0].name):

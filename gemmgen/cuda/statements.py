@@ -17,13 +17,16 @@ from gemmgen.cuda.terms import (
     Moving,
     access,
     address,
+    as_float,
     assignment,
     declaration,
     expression,
     loaded,
     number,
     reference,
+    rounded,
     value,
+    zeros,
 )
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.nodes import (
@@ -167,7 +170,7 @@ class Printer:
             case Store():
                 self._store(s, depth, env)
             case Fma(acc, a, b, why, fused):
-                x, y, z = reference(acc, env), reference(a, env), reference(b, env)
+                x, y, z = reference(acc, env), as_float(a, env), as_float(b, env)
                 pieces = [f"{x} =", f"fmaf({y}, {z}, {x});"] if fused else [f"{x} +=", f"{y} * {z};"]
                 self._put(depth, pieces[0], why, tail=tuple(pieces[1:]))
             case Compute():
@@ -191,7 +194,7 @@ class Printer:
         if s.init is None:
             self._put(depth, f"{text};", s.why)
         elif not s.array.shape:
-            self._put(depth, f"{text} = {number(s.init)};", s.why)
+            self._put(depth, f"{text} = {zeros(s.array.dtype, 1) if s.init == 0 else number(s.init)};", s.why)
         elif s.init == 0.0:
             self._put(depth, f"{text} = {{}};", s.why)
         else:
@@ -209,7 +212,7 @@ class Printer:
             case Load(dst=Ref(memory=memory)) if memory == s.array:
                 pieces = loaded(first, env)
             case Compute(dst=Ref(memory=memory), expr=e) if memory == s.array:
-                pieces = [value(e, env)]
+                pieces = [rounded(s.array, value(e, env))]
             case _:
                 return False
         kind = "" if any(writes(later, s.array) for later in walk(rest[1:])) else "const "

@@ -12,7 +12,9 @@ from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, lift, select,
 from gemmgen.ir.facts import is_wide, substitute, variables
 from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
 from gemmgen.ir.show import show
+from gemmgen.ir.types import F32, U32, DType
 from gemmgen.isa.cluster import cluster_load
+from gemmgen.isa.convert import from_float, to_float
 
 Env = Mapping[Var, Expr]
 """Variables of loops that run once and are printed as their body, and what they stand for there."""
@@ -88,11 +90,34 @@ def address(ref: Ref, env: Env) -> str:
 
 def access(ref: Ref, width: int, env: Env) -> str:
     """``width`` consecutive elements as one value."""
-    return reference(ref, env) if width == 1 else f"as_float{width}({address(ref, env)})"
+    return reference(ref, env) if width == 1 else f"as_{vector_name(ref.array.dtype, width)}({address(ref, env)})"
 
 
-def zeros(width: int) -> str:
-    return "0.0f" if width == 1 else f"float{width}{{{', '.join(['0.0f'] * width)}}}"
+def vector_name(dtype: DType, width: int) -> str:
+    """What ``width`` elements of a type are called together: ``float4``, ``bf16x8``."""
+    return f"{dtype.c}x{width}" if dtype.alias else f"{dtype.c}{width}"
+
+
+def vector_type(dtype: DType, width: int) -> str:
+    """The C type that moves ``width`` elements at once: ``float4``, and of narrower types words, as ``uint4``."""
+    if not dtype.alias:
+        return f"{dtype.c}{width}"
+    words = dtype.bytes * width // U32.bytes
+    return U32.c if words == 1 else f"uint{words}"
+
+
+def zeros(dtype: DType, width: int) -> str:
+    """Zero in every element."""
+    if width == 1:
+        return "0" if dtype.alias else "0.0f"
+    zero, count = ("0", dtype.bytes * width // U32.bytes) if dtype.alias else ("0.0f", width)
+    return zero if count == 1 else f"{vector_type(dtype, width)}{{{', '.join([zero] * count)}}}"
+
+
+def as_float(ref: Ref, env: Env) -> str:
+    """An element as a float."""
+    name, text = to_float(ref.array.dtype), reference(ref, env)
+    return f"{name}({text})" if name else text
 
 
 @dataclass(frozen=True)
@@ -117,7 +142,7 @@ def loaded(s: Load, env: Env, moving: Mapping[str, Moving] = NOTHING) -> list[st
         what = f"{pinned_name(s)}({', '.join(_pinned_place(s.src, env, moving.get(s.src.memory.name)))})"
     if s.guard is None:
         return [what]
-    return [expression(s.guard, env), f"? {what}", f": {zeros(s.width)}"]
+    return [expression(s.guard, env), f"? {what}", f": {zeros(s.src.array.dtype, s.width)}"]
 
 
 def _pinned_place(ref: Ref, env: Env, moving: Moving | None = None) -> tuple[str, ...]:
@@ -126,7 +151,7 @@ def _pinned_place(ref: Ref, env: Env, moving: Moving | None = None) -> tuple[str
     if ref.array.space != "shared" or not shape:
         return (address(ref, env),)
     # What unrolling makes a number comes last: the rest is then one register for many loads.
-    terms = sorted(terms_of(ref, 4), key=_is_number_when_unrolled)
+    terms = sorted(terms_of(ref, ref.array.dtype.bytes), key=_is_number_when_unrolled)
     if moving is not None:
         inside = [t for t in terms if moving.inner & set(variables(t)) - {moving.loop}]
         if moving.pointer:
@@ -173,7 +198,8 @@ def _is_number_when_unrolled(e: Expr) -> bool:
 
 def pinned_name(s: Load) -> str:
     """The helper that loads where it is called: ``load_shared_float4``."""
-    return f"load_{s.src.array.space}_float{s.width if s.width > 1 else ''}"
+    dtype = s.src.array.dtype
+    return f"load_{s.src.array.space}_{vector_name(dtype, s.width) if s.width > 1 else dtype.c}"
 
 
 def assignment(target: str, pieces: list[str]) -> list[str]:
@@ -186,7 +212,7 @@ def value(e: FExpr, env: Env, level: int = 0) -> str:
     """C text of a floating-point expression. ``level`` is the binding strength of what surrounds it."""
     match e:
         case Read(ref):
-            return reference(ref, env)
+            return as_float(ref, env)
         case Scalar(name):
             return name
         case FConst(constant):
@@ -200,12 +226,19 @@ def value(e: FExpr, env: Env, level: int = 0) -> str:
             return f"({text})" if own < level else text
 
 
+def rounded(to: Array, text: str) -> str:
+    """A float as an array's elements are."""
+    name = from_float(to.dtype)
+    return f"{name}({text})" if name else text
+
+
 def dimensions(shape: tuple[Expr, ...]) -> str:
     return "".join(f"[{show(d)}]" for d in shape)
 
 
 def declaration(array: Array, width: int) -> str:
     """``alignas(16) float regM[TM]``; ``width`` is the widest access to it, in elements."""
-    align = max(array.align, 4 * width)
-    prefix = f"alignas({align}) " if align > 4 and array.shape else ""
+    own = array.align if array.space == "shared" or array.align > F32.bytes else array.dtype.bytes
+    align = max(own, array.dtype.bytes * width)
+    prefix = f"alignas({align}) " if align > array.dtype.bytes and array.shape else ""
     return f"{prefix}{array.dtype.c} {array.name}{dimensions(array.shape or ())}"

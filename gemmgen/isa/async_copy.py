@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from gemmgen.ir.types import F32, DType
 from gemmgen.isa import async_meaning as meaning
 from gemmgen.isa.table import Instruction, Moved
 
@@ -19,12 +20,12 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
 
 
 @cache
-def cp_async(nbytes: int) -> Instruction:
+def cp_async(nbytes: int, dtype: DType = F32) -> Instruction:
     """Start a copy of 4, 8 or 16 bytes: ``(dst, src)``. It lands no earlier than its group is waited for."""
     past_l1 = nbytes == 16  # which only whole 16 bytes can
     cache_level = "cg" if past_l1 else "ca"
     helper = f"""// Starts a copy of {nbytes} bytes to shared memory that goes past the registers.
-__device__ __forceinline__ void cp_async{nbytes}(float* dst, const float* src)
+__device__ __forceinline__ void cp_async{nbytes}({dtype.c}* dst, const {dtype.c}* src)
 {{
     asm volatile("cp.async.{cache_level}.shared.global [%0], [%1], {nbytes};"
                  :: "r"(shared_address(dst)), "l"(src) : "memory");
@@ -33,21 +34,21 @@ __device__ __forceinline__ void cp_async{nbytes}(float* dst, const float* src)
     return Instruction(
         f"cp_async{nbytes}",
         helper,
-        meaning.copy(nbytes // 4),
+        meaning.copy(dtype.elements(nbytes)),
         effects=("async write",),
         arch=80,
         needs=(SHARED_ADDRESS,),
-        moves=(Moved(1, "load", nbytes // 4, past_l1=past_l1), Moved(0, "store", nbytes // 4)),
+        moves=(Moved(1, "load", dtype.elements(nbytes), past_l1=past_l1), Moved(0, "store", dtype.elements(nbytes))),
     )
 
 
 @cache
-def cp_async_or_zero(nbytes: int) -> Instruction:
+def cp_async_or_zero(nbytes: int, dtype: DType = F32) -> Instruction:
     """The same where the condition holds, else zeros: ``(dst, src, condition)``; then nothing is read."""
-    past_l1 = nbytes == 16
+    past_l1, width = nbytes == 16, dtype.elements(nbytes)
     cache_level = "cg" if past_l1 else "ca"
     helper = f"""// Starts a copy of {nbytes} bytes, or of as many zero bytes where there is nothing to copy.
-__device__ __forceinline__ void cp_async{nbytes}_or_zero(float* dst, const float* src, bool some)
+__device__ __forceinline__ void cp_async{nbytes}_or_zero({dtype.c}* dst, const {dtype.c}* src, bool some)
 {{
     asm volatile("cp.async.{cache_level}.shared.global [%0], [%1], {nbytes}, %2;"
                  :: "r"(shared_address(dst)), "l"(src), "r"(some ? {nbytes} : 0) : "memory");
@@ -56,11 +57,14 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero(float* dst, const float
     return Instruction(
         f"cp_async{nbytes}_or_zero",
         helper,
-        meaning.copy(nbytes // 4),
+        meaning.copy(dtype.elements(nbytes)),
         effects=("async write",),
         arch=80,
         needs=(SHARED_ADDRESS,),
-        moves=(Moved(1, "load", nbytes // 4, guard=2, past_l1=past_l1), Moved(0, "store", nbytes // 4)),
+        moves=(
+            Moved(1, "load", dtype.elements(nbytes), guard=2, past_l1=past_l1),
+            Moved(0, "store", dtype.elements(nbytes)),
+        ),
     )
 
 
@@ -178,20 +182,24 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
     needs=(SHARED_ADDRESS,),
 )
 
-TMA_LOAD = Instruction(
-    "tma_load",
-    """// Has the TMA engine copy one box: x counts along the matrix's contiguous dimension, y across it. What lies
+
+@cache
+def tma_load(dtype: DType = F32) -> Instruction:
+    """Start to copy one box: ``(dst, map, x, y, barrier)``."""
+    return Instruction(
+        "tma_load",
+        """// Has the TMA engine copy one box: x counts along the matrix's contiguous dimension, y across it. What lies
 // outside the matrix arrives as zeros.
-__device__ __forceinline__ void tma_load(float* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
+__device__ __forceinline__ void tma_load(ELEMENT* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%2, %3}], [%4];"
                  :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier)) : "memory");
 }
-""",
-    meaning=meaning.load_box,
-    effects=("async write", "complete"),
-    arch=90,
-    needs=(SHARED_ADDRESS,),
-    moves=(Moved(1, "load", corner=(2, 3)),),
-)
+""".replace("ELEMENT", dtype.c),
+        meaning=meaning.load_box,
+        effects=("async write", "complete"),
+        arch=90,
+        needs=(SHARED_ADDRESS,),
+        moves=(Moved(1, "load", corner=(2, 3)),),
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
+from gemmgen.ir.types import DType
 from gemmgen.isa.table import Instruction
 
 if TYPE_CHECKING:
@@ -15,13 +17,17 @@ def _copy(lanes: Lanes, own: RegisterArgument, value: RegisterArgument) -> None:
     own.write(value.read())
 
 
-OWN_REGISTER = Instruction(
-    "own_register",
-    """// A value in a register of its own, wherever the compiler keeps it elsewhere.
-__device__ __forceinline__ void own_register(float& own, float value)
-{
-    asm volatile("mov.b32 %0, %1;" : "=f"(own) : "f"(value));
-}
+@cache
+def own_register(dtype: DType) -> Instruction:
+    """``own = value``, in a register that the compiler shares with nothing else: ``(own, value)``."""
+    kind, letter = dtype.c, dtype.register
+    return Instruction(
+        "own_register",
+        f"""// A value in a register of its own, wherever the compiler keeps it elsewhere.
+__device__ __forceinline__ void own_register({kind}& own, {kind} value)
+{{
+    asm volatile("mov.b{dtype.bits} %0, %1;" : "={letter}"(own) : "{letter}"(value));
+}}
 """,
-    meaning=_copy,
-)
+        meaning=_copy,
+    )

@@ -22,7 +22,7 @@ from gemmgen.lower.product import Fragments
 from gemmgen.lower.program import program_of
 from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scale import scaling
-from gemmgen.lower.scope import GLOBAL, Scope
+from gemmgen.lower.scope import Scope
 from gemmgen.lower.walk import Walk
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import build
@@ -78,7 +78,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         summary=p.summary,
         constants=tuple(s.constants.values()),
         assertions=assertions(p),
-        params=(*_params(p), *(Param(m.name, "tensormap") for m in maps)),
+        params=(*_params(s), *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
         grid=grid_of_blocks(s),
         shared=(*shared.values(), *barriers, *sums),
@@ -91,7 +91,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         cluster=s.constants["SPLIT_K"].expr if walk.sums is not None else ALONE,
         arriving=("C",) if p.dependent and p.output.atomic else (),
         renumbered=RENUMBERED if p.group_m > 1 or p.persistent else (),
-        matrices=p.matrices,
+        matrices=tuple(replace(x, dtype=p.stored) if x.name == "C" else x for x in p.matrices),
         tile=p.block,
         main=p.name,
         pipeline=Pipeline(p.pipeline.depth - 1, p.pipeline.prefetch),
@@ -114,7 +114,7 @@ def _maps_note(p: TileProgram) -> tuple[str, ...]:
     boxes = []
     for c in p.copies if p.how == "tma" else ():
         tile = p.buffer(c.operand)
-        span = 4 * tile.layout.extents[1] if tile is not None and tile.layout.swizzle else 0
+        span = tile.dtype.bytes * tile.layout.extents[1] if tile is not None and tile.layout.swizzle else 0
         permuted = f", rows swizzled over {span} bytes" if span else ""
         box = f"{p.extent(p.contiguous(c.operand))} x {p.extent(p.strided(c.operand))}"
         boxes.append(f"map{c.operand} of {c.operand} has boxes of {box} elements{permuted}")
@@ -154,21 +154,22 @@ def _min_blocks(p: TileProgram) -> int | None:
     return None if narrow or not p.min_blocks else p.min_blocks
 
 
-PARAMS = (
-    Param("M", "int", why="rows of A and C"),
-    Param("N", "int", why="columns of B and C"),
-    Param("K", "int", why="columns of A, rows of B"),
-    Param("alpha", "float", why="what A B is multiplied by"),
-    Param("A", "pointer", GLOBAL["A"]),
-    Param("lda", "size", why="elements from one row of A to the next"),
-    Param("B", "pointer", GLOBAL["B"]),
-    Param("ldb", "size", why="likewise of B"),
-    Param("beta", "float", why="what C is multiplied by before A B is added; where it is 0, C is not read"),
-    Param("C", "pointer", GLOBAL["C"]),
-    Param("ldc", "size", why="likewise of C"),
-)
-
-
-def _params(p: TileProgram) -> tuple[Param, ...]:
+def _params(s: Scope) -> tuple[Param, ...]:
     """What is added to C by atomics has nothing to do with beta."""
-    return tuple(x for x in PARAMS if x.name != "beta" or not p.output.atomic)
+    return tuple(x for x in _all_params(s) if x.name != "beta" or not s.p.output.atomic)
+
+
+def _all_params(s: Scope) -> tuple[Param, ...]:
+    return (
+        Param("M", "int", why="rows of A and C"),
+        Param("N", "int", why="columns of B and C"),
+        Param("K", "int", why="columns of A, rows of B"),
+        Param("alpha", "float", why="what A B is multiplied by"),
+        Param("A", "pointer", s.matrix("A")),
+        Param("lda", "size", why="elements from one row of A to the next"),
+        Param("B", "pointer", s.matrix("B")),
+        Param("ldb", "size", why="likewise of B"),
+        Param("beta", "float", why="what C is multiplied by before A B is added; where it is 0, C is not read"),
+        Param("C", "pointer", s.matrix("C")),
+        Param("ldc", "size", why="likewise of C"),
+    )

@@ -36,5 +36,5 @@ def _sums(p: TileProgram) -> Assertion:
 
 def _vector(operand: str, p: TileProgram, width: int) -> Assertion:
     along = {"m": "BM", "n": "BN", "k": "BK"}[p.contiguous(operand)]
-    message = f"a line of the tile of {operand} is whole accesses of {4 * width} bytes"
+    message = f"a line of the tile of {operand} is whole accesses of {p.matrix(operand).dtype.bytes * width} bytes"
     return Assertion(f"{along} % {width} == 0", message)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from gemmgen.ir.expr import Const, Expr, Var, value_of
 from gemmgen.ir.nodes import Alloc, Array, Compute, FBin, For, If, Load, Read, Ref, Stmt, Store
+from gemmgen.ir.types import F32
 from gemmgen.lower.epilogue import inside, leave, store
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
@@ -38,7 +39,7 @@ class ClusterSums:
         total = (value_of(f.rows) or 1) * (value_of(f.cols) or 1) // self.width
         each = f" / {self.width}" if self.width > 1 else ""
         factors = [str(x) for x in (f.rows, f.cols) if value_of(x) != 1] or ["1"]
-        piece = f"pieces of {4 * self.width} bytes in a thread's sums" if self.width > 1 else "sums of a thread"
+        piece = f"pieces of {F32.bytes * self.width} bytes in a thread's sums" if self.width > 1 else "sums of a thread"
         self.pieces = s.constant("PIECES", total, f"{' * '.join(factors)}{each}", piece)
         splits = s.p.split_k
         share = -(-total // splits)
@@ -51,7 +52,7 @@ class ClusterSums:
         if self.width == 1:
             shape = shape[:2]
         names = tuple(b.name for b in s.p.buffers)
-        self.array = Array("sums", "shared", shape=shape, align=4 * self.width, over=names)
+        self.array = Array("sums", "shared", shape=shape, align=F32.bytes * self.width, over=names)
         self.extents = (self.share, self.splits, Const(self.width))
         self.parts = register_tile("parts", *self.extents)
 
@@ -143,7 +144,7 @@ class ClusterSums:
         def one(j: Expr) -> list[Stmt]:
             y, x = (row, col + j) if self.by_rows else (row + j, col)
             offset = y * LDC + x if self.by_rows else x * LDC + y
-            stored = store(lambda v: of(j + v), Ref(self.at.block["C"], (offset,)), self.s.p.output.width)
+            stored = store(self.s, lambda v: of(j + v), Ref(self.at.block["C"], (offset,)), self.s.p.output.width)
             where = inside(self.s, y, x) if guarded else None
             return stored if where is None else [If(where, tuple(stored))]
 

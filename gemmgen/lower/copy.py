@@ -55,7 +55,9 @@ class TileCopy:
 
     def __post_init__(self) -> None:
         shape = (Const(self.passes), Const(self.c.width))
-        kept = Array(f"kept{self.c.operand}", "register", shape=tuple(e for e in shape if e.value > 1))
+        kept = Array(
+            f"kept{self.c.operand}", "register", self.buffer.dtype, shape=tuple(e for e in shape if e.value > 1)
+        )
         object.__setattr__(self, "kept", kept)
 
     @property
@@ -69,7 +71,9 @@ class TileCopy:
         def one(at: Access) -> list[Stmt]:
             if self.c.how == "cpasync":
                 return self._start(at, come, stage)
-            staged = Array("staged", "register", shape=(Const(self.c.width),) if self.c.width > 1 else ())
+            staged = Array(
+                "staged", "register", self.buffer.dtype, shape=(Const(self.c.width),) if self.c.width > 1 else ()
+            )
             return [Alloc(staged), self._load(at, come, staged, ()), *self._put(at, stage, staged, ())]
 
         body = self._loops(one)
@@ -156,10 +160,10 @@ class TileCopy:
 
     def _start(self, at: Access, come: Origin, stage: Expr | None) -> list[Stmt]:
         src, guard = self._source(at, come)
-        dst, nbytes = self._target(at, stage, Const(0)), 4 * self.c.width
+        dst, nbytes = self._target(at, stage, Const(0)), self.buffer.dtype.bytes * self.c.width
         if guard is None:
-            return [Call(cp_async(nbytes), (dst, src), self._edge, origin=self._origin)]
-        return [Call(cp_async_or_zero(nbytes), (dst, src, guard), self._edge, origin=self._origin)]
+            return [Call(cp_async(nbytes, self.buffer.dtype), (dst, src), self._edge, origin=self._origin)]
+        return [Call(cp_async_or_zero(nbytes, self.buffer.dtype), (dst, src, guard), self._edge, origin=self._origin)]
 
     @property
     def _edge(self) -> str:

@@ -12,7 +12,7 @@ from gemmgen.isa.async_copy import (
     MBARRIER_INIT,
     MBARRIER_RELEASE,
     MBARRIER_WAIT,
-    TMA_LOAD,
+    tma_load,
 )
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
@@ -62,7 +62,8 @@ class Engine:
             for c in p.copies
         )
         both = len(p.copies) > 1
-        text = "4 * (BM * BK + BK * BN)" if both else "4 * BM * BK"
+        item = p.matrix("A").dtype.bytes
+        text = f"{item} * (BM * BK + BK * BN)" if both else f"{item} * BM * BK"
         why = f"bytes of one tile of A{' and one of B' if both else ''}"
         nbytes = self.s.constant("TILE_BYTES", total, text, why)
         out: list[Stmt] = [Call(MBARRIER_EXPECT, (barrier, nbytes))]
@@ -71,7 +72,9 @@ class Engine:
             x, y = start[p.contiguous(c.operand)], start[p.strided(c.operand)]
             lead = () if stage is None else (stage,)
             tile = Ref(self.shared[c.buffer], (*lead, Const(0), Const(0)))
-            out.append(Call(TMA_LOAD, (tile, MapRef(m.name), x, y, barrier), origin="use tma"))
+            out.append(
+                Call(tma_load(self.shared[c.buffer].dtype), (tile, MapRef(m.name), x, y, barrier), origin="use tma")
+            )
         return out
 
     def wait(self, stage: Expr | None, parity: Expr) -> list[Stmt]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gemmgen.ir.expr import Const, Expr, both
 from gemmgen.ir.nodes import Alloc, Array, Call, Compute, FBin, If, Load, Read, Ref, Scalar, Stmt, Store
-from gemmgen.ir.types import Dim
+from gemmgen.ir.types import Dim, DType
 from gemmgen.isa.atomic import global_add
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
@@ -30,7 +30,7 @@ def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
             m, n = pi * at.tm + i, q * at.tn + j
             return element(f.acc, (f.rows, f.cols), (m, n + v) if along_n else (m + v, n))
 
-        stored = add(result, target, width) if p.output.atomic else store(result, target, width)
+        stored = add(result, target, width) if p.output.atomic else store(s, result, target, width)
         where = inside(s, row, col) if guarded else None
         return stored if where is None else [If(where, tuple(stored))]
 
@@ -59,10 +59,14 @@ def add(result: Callable[[Expr], Ref], target: Ref, width: int) -> list[Stmt]:
     return [Alloc(out), *scale, Call(global_add(width), (target, *values), origin="use atomics")]
 
 
-def store(result: Callable[[Expr], Ref], target: Ref, width: int, origin: str = "tile thread") -> list[Stmt]:
-    """One store of ``width`` neighbours of C, with the old values read first where beta asks for them."""
+def store(s: Scope, result: Callable[[Expr], Ref], target: Ref, width: int, origin: str = "tile thread") -> list[Stmt]:
+    """One store of ``width`` neighbours of C, with the old values read first where beta asks for them.
+
+    All is computed in float32 and rounded once, to the type of C.
+    """
+    dtype = s.p.stored
     shape = (Const(width),) if width > 1 else ()
-    out, old = Array("out", "register", shape=shape), Array("old", "register", shape=shape)
+    out, old = Array("out", "register", shape=shape), Array("old", "register", dtype, shape)
     first = (Const(0),) if width > 1 else ()
 
     def at(array: Array, v: Expr) -> Ref:
@@ -78,8 +82,23 @@ def store(result: Callable[[Expr], Ref], target: Ref, width: int, origin: str = 
         Alloc(out),
         *scale,
         If(BETA.ne(0), keep),
-        Store(target, Ref(out, first), width, None, origin),
+        *put(target, out, width, dtype, origin),
     ]
+
+
+def put(target: Ref, out: Array, width: int, dtype: DType, origin: str) -> list[Stmt]:
+    """Stores float32 values, rounded to another type where C has one."""
+    first = (Const(0),) if width > 1 else ()
+    if dtype == out.dtype:
+        return [Store(target, Ref(out, first), width, None, origin)]
+    rounded = Array("rounded", "register", dtype, out.shape)
+
+    def convert(v: Expr) -> list[Stmt]:
+        at = (v,) if width > 1 else ()
+        return [Compute(Ref(rounded, at), Read(Ref(out, at)))]
+
+    convert_all = nest([("v", width, 1)], convert)
+    return [Alloc(rounded), *convert_all, Store(target, Ref(rounded, first), width, None, origin)]
 
 
 def leave(f: Fragments, to: Ref, at: tuple[Expr, Expr], width: int, by_rows: bool, origin: str) -> list[Stmt]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import Array, Ref
-from gemmgen.ir.types import Dim
+from gemmgen.ir.types import VECTOR_BYTES, Dim
 from gemmgen.lower.scope import Scope
 from gemmgen.tile.program import Buffer, Layout
 
-BANK_ROW = 32
-"""Elements of 4 bytes in one row of all banks."""
+BANK_UNITS = 8
+"""Pieces of 16 bytes in one row of all banks."""
 SWIZZLE_ALIGN = 1024
 """Bytes to which a tile that TMA swizzles must be aligned (PTX ISA, "Swizzling modes")."""
 
@@ -26,7 +26,7 @@ def tile_array(s: Scope, b: Buffer, over: tuple[str, ...] = ()) -> Array:
     if b.layout.pad:
         why = f"elements left empty after each row of {b.name}"
         cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
-    return Array(b.name, "shared", shape=(*lead, rows, cols), align=align, over=over)
+    return Array(b.name, "shared", b.dtype, (*lead, rows, cols), align=align, over=over)
 
 
 def element_of(
@@ -38,20 +38,20 @@ def element_of(
     """
     row, col = (at[d] for d in layout.dims)
     if layout.swizzle:
-        length = layout.extents[1]
-        col = ((col // 4) ^ (row_bits(row, length) if bits is None else bits)) * 4 + col % 4
+        length, unit = layout.extents[1], array.dtype.elements(VECTOR_BYTES)
+        col = ((col // unit) ^ (row_bits(row, length, unit) if bits is None else bits)) * unit + col % unit
     lead = () if stage is None else (stage,)
     return Ref(array, (*lead, row, col))
 
 
-def row_bits(row: Expr, length: int) -> Expr:
+def row_bits(row: Expr, length: int, unit: int) -> Expr:
     """What TMA's swizzle of rows of 32, 64 or 128 bytes takes of a row's number: rows of all banks, counted modulo the
-    pieces of 16 bytes in a row (PTX ISA, "Swizzling modes")."""
-    pieces = length // 4
-    return (row // (BANK_ROW // length)) & (pieces - 1)
+    pieces of 16 bytes, of ``unit`` elements, in a row (PTX ISA, "Swizzling modes")."""
+    pieces = length // unit
+    return (row // (BANK_UNITS * unit // length)) & (pieces - 1)
 
 
-def split_bits(low: Expr, high: Expr, length: int) -> Expr:
+def split_bits(low: Expr, high: Expr, length: int, unit: int) -> Expr:
     """The same of ``low + high``, where no bit is set in both: part by part, of which one is known when unrolled."""
-    pieces, per = length // 4, BANK_ROW // length
+    pieces, per = length // unit, BANK_UNITS * unit // length
     return (low // per % pieces) ^ (high // per % pieces)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Array, Constant, Ref, Section, Stmt
-from gemmgen.ir.types import DType
+from gemmgen.ir.types import F32, VECTOR_BYTES, DType
 from gemmgen.ir.variant import Variant
-from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, GLOBAL, LDC, M, N, let
+from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, LDC, M, N, global_array, let
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import widest
 
@@ -27,10 +27,11 @@ class Lines:
     width: int
     inside: Expr
     grid: tuple[Expr, Expr, Expr]
+    dtype: DType
 
-    def registers(self, name: str) -> Array:
+    def registers(self, name: str, dtype: DType = F32) -> Array:
         """One for each element of a thread."""
-        return Array(name, "register", shape=(Const(self.width),) if self.width > 1 else ())
+        return Array(name, "register", dtype, (Const(self.width),) if self.width > 1 else ())
 
     def each(self, array: Array, v: Expr) -> Ref:
         return Ref(array, (v,) if self.width > 1 else ())
@@ -38,25 +39,32 @@ class Lines:
     @property
     def target(self) -> Ref:
         """The first element of this thread in C."""
-        return Ref(GLOBAL["C"], (BLOCK_X * LDC + self.at,))
+        return Ref(global_array("C", self.dtype), (BLOCK_X * LDC + self.at,))
 
 
 def lines_of(p: TileProgram) -> Lines:
     """How such a kernel goes over the C of a variant."""
     lines, along = (M, N) if p.contiguous("C") == "n" else (N, M)
     dtype = p.matrix("C").dtype
-    width, run = widest(dtype, p.variant.bytes("C")), elements_a_block(p.variant, dtype)
+    width, run = _width(p.variant, dtype), elements_a_block(p.variant, dtype)
     out: list[Stmt] = []
     threads = Constant("THREADS", THREADS, str(THREADS), "threads in a block")
     thread = BLOCK_Y * threads.expr + Var("threadIdx.x", 0, THREADS - 1)
     at = let(out, "at", thread * width, "first element of this thread")
     placement = Section("Placement: a block works on one line of C", tuple(out))
-    return Lines(threads, placement, lines, at, width, at.lt(along), (lines, (along + (run - 1)) // run, Const(1)))
+    return Lines(
+        threads, placement, lines, at, width, at.lt(along), (lines, (along + (run - 1)) // run, Const(1)), dtype
+    )
 
 
 def elements_a_block(variant: Variant, dtype: DType) -> int:
     """Neighbouring elements of a line that a block of a variant's kernels beside the main one works on."""
-    return THREADS * widest(dtype, variant.bytes("C"))
+    return THREADS * _width(variant, dtype)
+
+
+def _width(variant: Variant, dtype: DType) -> int:
+    """Neighbours of one thread: those of one access to C, and of one to float32 sums."""
+    return min(widest(dtype, variant.bytes("C")), F32.elements(VECTOR_BYTES))
 
 
 def launched_early(before: str) -> str:

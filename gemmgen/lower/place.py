@@ -8,7 +8,7 @@ from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
 from gemmgen.ir.types import DIMS, WARP
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
-from gemmgen.lower.scope import BIGGEST, BLOCK_Z, GLOBAL, LDC, LEADING, SIZES, K, M, N, Scope, let
+from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let
 from gemmgen.tile.program import Level, TileProgram
 
 
@@ -188,4 +188,4 @@ def _block_pointer(s: Scope, operand: str) -> Pointer:
     if operand == "C" and s.p.second_kernel:
         # Each block's sums go to a matrix of their own.
         offset = BLOCK_Z * (M if s.p.contiguous("C") == "n" else N) * LDC + offset
-    return Pointer(f"block{operand}", GLOBAL[operand], offset)
+    return Pointer(f"block{operand}", s.matrix(operand), offset)

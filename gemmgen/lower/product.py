@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 
 from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, Fma, For, If, Let, Load, Pointer, Ref, Stmt
-from gemmgen.ir.types import Dim
-from gemmgen.isa.registers import OWN_REGISTER
+from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
+from gemmgen.isa.registers import own_register
 from gemmgen.lower.layout import element_of, split_bits
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import LEADING, Scope
 
 
-def register_tile(name: str, *extents: Expr) -> Array:
+def register_tile(name: str, *extents: Expr, dtype: DType = F32) -> Array:
     """A register array; dimensions of one element are left out."""
-    return Array(name, "register", shape=tuple(e for e in extents if value_of(e) != 1))
+    return Array(name, "register", dtype, tuple(e for e in extents if value_of(e) != 1))
 
 
 def element(array: Array, extents: tuple[Expr, ...], index: tuple[Expr, ...]) -> Ref:
@@ -63,8 +63,8 @@ class Fragments:
         self.acc = register_tile("acc" if single else "threadResults", self.rows, self.cols)
         self.a_extents = (a_sets, self.rows, self.run)
         self.b_extents = (self.sets, self.cols)
-        self.a = register_tile("a" if single else "regM", *self.a_extents)
-        self.b = register_tile("b" if single else "regN", *self.b_extents)
+        self.a = register_tile("a" if single else "regM", *self.a_extents, dtype=s.p.matrix("A").dtype)
+        self.b = register_tile("b" if single else "regN", *self.b_extents, dtype=s.p.matrix("B").dtype)
 
     def clear(self) -> list[Stmt]:
         scalar = not self.acc.shape
@@ -126,7 +126,9 @@ class Fragments:
         buffer = self.s.p.buffer("A")
         if buffer is None or not self._swizzled or self.at.low is None:
             return None
-        return split_bits(self.at.low + i, piece * self.at.sub_m, buffer.layout.extents[1])
+        return split_bits(
+            self.at.low + i, piece * self.at.sub_m, buffer.layout.extents[1], buffer.dtype.elements(VECTOR_BYTES)
+        )
 
     @property
     def _swizzled(self) -> bool:
@@ -213,10 +215,10 @@ class Fragments:
         k, parity = self.run - 1, self.sets - 1
         if not self.s.p.product.pinned or not self.b.shape or value_of(self.cols) == 1:
             return because("the products of the last step", self.multiply(k, parity))
-        last = Array("lastN", "register", shape=(self.cols,))
+        last = Array("lastN", "register", self.b.dtype, (self.cols,))
 
         def copy(n: Expr) -> list[Stmt]:
-            return [Call(OWN_REGISTER, (Ref(last, (n,)), self._column(parity, n)))]
+            return [Call(own_register(self.b.dtype), (Ref(last, (n,)), self._column(parity, n)))]
 
         why = "the columns of B at the last k, apart from the loop's registers"
         products = because("the products of the last step", self.multiply(k, parity, None, last))

@@ -19,12 +19,12 @@ from gemmgen.ir.nodes import (
     Scalar,
     Section,
     Stmt,
-    Store,
 )
 from gemmgen.isa.dependent import WAIT_FOR_PREVIOUS_KERNEL
+from gemmgen.lower.epilogue import put
 from gemmgen.lower.lines import Lines, launched_early, lines_of
 from gemmgen.lower.nest import nest
-from gemmgen.lower.scope import BETA, BLOCK_X, GLOBAL
+from gemmgen.lower.scope import BETA, BLOCK_X, global_array
 from gemmgen.tile.program import TileProgram
 
 WORKSPACE = Array("W", "global", shape=None, const=True)
@@ -54,7 +54,7 @@ def reduction(p: TileProgram) -> KernelIR:
             Param("W", "pointer", WORKSPACE, why="the slices, one after another"),
             Param("ldw", "size", why="elements from one row of a slice to the next, as C lies"),
             Param("beta", "float"),
-            Param("C", "pointer", GLOBAL["C"]),
+            Param("C", "pointer", global_array("C", x.dtype)),
             Param("ldc", "size"),
         ),
         threads=x.threads.value,
@@ -71,7 +71,7 @@ def reduction(p: TileProgram) -> KernelIR:
 
 def _sum(x: Lines, splits: Expr) -> list[Stmt]:
     """The elements of a thread: their sums over the slices, scaled, and what C had of them."""
-    total, part, old = x.registers("total"), x.registers("part"), x.registers("old")
+    total, part, old = x.registers("total"), x.registers("part"), x.registers("old", x.dtype)
     width = x.width
 
     def first(array: Array) -> Ref:
@@ -94,7 +94,7 @@ def _sum(x: Lines, splits: Expr) -> list[Stmt]:
         *nest([("z", splits, 1)], add),
         *nest([("v", width, 1)], scale),
         If(BETA.ne(0), keep),
-        Store(x.target, first(total), width, None, "split_k"),
+        *put(x.target, total, width, x.dtype, "split_k"),
     ]
 
 

@@ -7,7 +7,7 @@ from gemmgen.ir.nodes import Alloc, Call, Compute, FBin, If, KernelIR, Load, Par
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
 from gemmgen.lower.lines import lines_of
 from gemmgen.lower.nest import nest
-from gemmgen.lower.scope import BETA, GLOBAL
+from gemmgen.lower.scope import BETA, global_array
 from gemmgen.tile.program import TileProgram
 
 ORIGIN = "use atomics"
@@ -36,7 +36,7 @@ def scaling(p: TileProgram) -> KernelIR:
             Param("M", "int", why="rows of C"),
             Param("N", "int", why="columns of C"),
             Param("beta", "float"),
-            Param("C", "pointer", GLOBAL["C"]),
+            Param("C", "pointer", global_array("C", x.dtype)),
             Param("ldc", "size", why="elements from one row of C to the next"),
         ),
         threads=x.threads.value,

@@ -8,7 +8,7 @@ from typing import Literal
 from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, lift, value_of
 from gemmgen.ir.facts import is_uniform
 from gemmgen.ir.nodes import Array, Constant, For, Let, Pointer, Stmt, Sync
-from gemmgen.ir.types import Dim
+from gemmgen.ir.types import Dim, DType
 from gemmgen.tile.program import TileProgram
 
 # Sizes are below 2^31 by the launch plan; leading dimensions are 64-bit, and so is every offset made with one.
@@ -28,11 +28,11 @@ GRID_Y = Var("gridDim.y", 1, 65535, uniform=True)
 
 SIZES: dict[str, Var] = {"m": M, "n": N, "k": K}
 LEADING: dict[str, Var] = {"A": LDA, "B": LDB, "C": LDC}
-GLOBAL: dict[str, Array] = {
-    "A": Array("A", "global", shape=None, const=True),
-    "B": Array("B", "global", shape=None, const=True),
-    "C": Array("C", "global", shape=None),
-}
+
+
+def global_array(name: str, dtype: DType) -> Array:
+    """A matrix in global memory: A and B are only read."""
+    return Array(name, "global", dtype, None, const=name != "C")
 
 
 @dataclass
@@ -67,6 +67,10 @@ class Scope:
         """A barrier with the next number."""
         self.syncs += 1
         return Sync(self.syncs - 1, hazard, scope)
+
+    def matrix(self, name: str) -> Array:
+        """A, B or C as the main kernel's parameter: C may be a workspace of sums."""
+        return global_array(name, self.p.stored if name == "C" else self.p.matrix(name).dtype)
 
     def extent(self, dim: Dim) -> Expr:
         """BM, BN or BK."""

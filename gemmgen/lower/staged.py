@@ -70,7 +70,7 @@ class StagedTile:
 
     def _store(self, line: Expr, first: Expr, guarded: bool) -> list[Stmt]:
         """One access of a thread, from the ``first`` element on of a line of the tile."""
-        width = self.s.p.output.width
+        s, width = self.s, self.s.p.output.width
         row, col = (line, first) if self.by_rows else (first, line)
         staged = Array("staged", "register", shape=(Const(width),) if width > 1 else ())
 
@@ -79,7 +79,7 @@ class StagedTile:
 
         target = Ref(self.at.block["C"], (line * LDC + first,))
         load = Load(of(Const(0)), self._of(row, col), width, None, ORIGIN)
-        last = add(of, target, width) if self.s.p.output.atomic else store(of, target, width, ORIGIN)
+        last = add(of, target, width) if self.s.p.output.atomic else store(s, of, target, width, ORIGIN)
         body = [Alloc(staged), load, *last]
         where = inside(self.s, row, col) if guarded else None
         return body if where is None else [If(where, tuple(body))]

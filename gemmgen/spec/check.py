@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gemmgen.diagnostics import Problem, Span, SpecError, quoted
-from gemmgen.ir.types import WARP
-from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, TOGGLES, Spec
+from gemmgen.ir.types import F32, WARP
+from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, SUM_TYPES, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
 from gemmgen.spec.steps import idle, step_problems
@@ -136,9 +136,23 @@ def _operands(s: Subject) -> Iterator[Problem]:
             if value not in known:
                 hint = f"{' and '.join(known)} {'is' if len(known) == 1 else 'are'}"
                 yield Problem(f"operand {name}: {quoted(value)} is not supported", hint, s.span(f"operands {name}"))
-    if s.spec.accumulate not in DTYPES:
+    if s.spec.accumulate not in SUM_TYPES:
         message = f"accumulate: {quoted(s.spec.accumulate)} is not supported"
-        yield Problem(message, f"{' and '.join(DTYPES)} is", s.span("operands accumulate"))
+        yield Problem(message, f"{' and '.join(SUM_TYPES)} is", s.span("operands accumulate"))
+    yield from _types(s)
+
+
+def _types(s: Subject) -> Iterator[Problem]:
+    """The types of A, B and C go together."""
+    a, b, c = s.spec.A.dtype, s.spec.B.dtype, s.spec.C.dtype
+    if not {a, b, c} <= set(DTYPES):
+        return
+    if a != b:
+        message = f"A is {a} and B is {b}; one product reads one element type"
+        yield Problem(message, f"write 'A {a}, B {a}' or 'A {b}, B {b}'", s.span("operands B", "operands A"))
+    elif c not in (F32.name, a):
+        hint = "write C f32" if a == F32.name else f"write C f32 or C {a}"
+        yield Problem(f"C is {c}, and A and B are {a}", hint, s.span("operands C"))
 
 
 def _choices(s: Subject) -> Iterator[Problem]:

@@ -12,11 +12,12 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
 from gemmgen.diagnostics import Span
-from gemmgen.ir.types import DIMS, ELEMENT_TYPES, WARP, Matrix, Order
+from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, Matrix, Order
 
 Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "tune"]
 
-DTYPES = ("f32",)
+DTYPES = tuple(ELEMENT_TYPES)
+SUM_TYPES = tuple(ACCUMULATORS)
 ORDERS: tuple[Order, ...] = ("row", "col")
 
 
@@ -200,9 +201,9 @@ class Spec:
 
     @property
     def matrices(self) -> tuple[Matrix, Matrix, Matrix]:
-        """A, B and C: their types and how they lie."""
+        """A, B and C: their types and how they lie. A type that does not exist, which the checks report, is float32."""
         operands = zip("ABC", (self.A, self.B, self.C), strict=True)
-        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES[o.dtype], o.order) for x, o in operands)
+        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES.get(o.dtype, F32), o.order) for x, o in operands)
         return a, b, c
 
     @property

@@ -8,6 +8,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.ir.types import F32, VECTOR_BYTES
 from gemmgen.isa.atomic import VECTOR_ARCH
 from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
@@ -20,8 +21,8 @@ MAX_BOX = 256
 """Elements of one dimension of a box (CUDA driver API, cuTensorMapEncodeTiled)."""
 BOX_ALIGN = 128
 """Bytes to which a box in shared memory must be aligned (PTX ISA, "cp.async.bulk.tensor")."""
-SWIZZLED = (8, 16, 32)
-"""Elements of a row that a swizzle permutes: 32, 64 and 128 bytes."""
+SWIZZLED = (32, 64, 128)
+"""Bytes of a row that a swizzle permutes."""
 SWIZZLED_ROWS = 8
 """Rows after which a swizzle repeats."""
 CAPABILITIES = {"cpasync": 80, "tma": 90, "clusterReduce": 90, "dependentLaunch": 90}
@@ -60,8 +61,10 @@ def adds_vectors(spec: Spec) -> bool:
 
 def idle_swizzle(spec: Spec) -> Iterator[str]:
     """A swizzle that is asked for and has no effect."""
-    if spec.has("smem_swizzle") and spec.block[2] not in SWIZZLED:
-        yield f"smem_swizzle has no effect on rows of BK {spec.block[2]}; BK {_or(SWIZZLED)} can be swizzled"
+    item = spec.matrices[0].dtype.bytes
+    if spec.has("smem_swizzle") and item * spec.block[2] not in SWIZZLED:
+        can = _or([nbytes // item for nbytes in SWIZZLED])
+        yield f"smem_swizzle has no effect on rows of BK {spec.block[2]}; BK {can} can be swizzled"
 
 
 def pipeline_problems(s: Subject) -> Iterator[Problem]:
@@ -137,6 +140,9 @@ def _atomics(s: Subject) -> Iterator[Problem]:
         message = "atomics and clusterReduce are two ways to add up what several blocks have of a sum"
         hint = "use one of them; clusterReduce adds in a fixed order, and its bits repeat"
         yield Problem(message, hint, s.span("use atomics"))
+    elif s.spec.C.dtype != F32.name:
+        message = f"atomics adds to C in float32, and C is {s.spec.C.dtype}"
+        yield Problem(message, "write C f32, or leave atomics out", s.span("operands C", "use atomics"))
     elif s.good("split_k") and split < 2:
         message = f"atomics adds up what several blocks have of a sum, and split_k is {split}"
         yield Problem(message, "write 'split_k 2' or more, or leave atomics out", s.span("split_k", "use atomics"))
@@ -197,21 +203,26 @@ def _tma_boxes(s: Subject) -> Iterator[Problem]:
             message = f"tma copies at most {MAX_BOX} elements of a dimension at once: {name} {extent} > {MAX_BOX}"
             yield Problem(message, f"{name} {MAX_BOX} is the most", s.span(name, "tile block"))
     inner = ("BM", bm) if s.spec.A.order == "col" else ("BK", bk)
-    for operand, (name, extent) in (("A", inner), ("B", ("BN", bn))):
-        if extent % 4 and not (past and operand == "B"):
-            message = f"tma copies rows of whole 16 bytes, and {name} {extent} makes a row of {operand} {4 * extent}"
-            yield Problem(message, f"{name} {_or(multiples_near(extent, 4))} is right", s.span(name, "tile block"))
+    for x, (name, extent) in zip(s.spec.matrices, (inner, ("BN", bn)), strict=False):
+        unit, row = x.dtype.elements(VECTOR_BYTES), x.dtype.bytes * extent
+        if extent % unit and not (past and x.name == "B"):
+            message = (
+                f"tma copies rows of whole {VECTOR_BYTES} bytes, and {name} {extent} makes a row of {x.name} {row}"
+            )
+            yield Problem(message, f"{name} {_or(multiples_near(extent, unit))} is right", s.span(name, "tile block"))
 
 
 def _tma_alignment(s: Subject) -> Iterator[Problem]:
     bm, bn, bk = s.spec.block
-    for operand, name, extent in (("A", "BM", bm), ("B", "BN", bn)):
-        step = BOX_ALIGN // gcd(BOX_ALIGN, 4 * bk)
-        inner = bk if operand == "A" and s.spec.A.order == "row" else extent
-        if extent % step and inner % 4 == 0 and not (operand == "B" and s.spec.has("directB")):
-            message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {name} {extent} by BK {bk} is {4 * extent * bk}"
+    for x, name, extent in zip(s.spec.matrices, ("BM", "BN"), (bm, bn), strict=False):
+        item, unit = x.dtype.bytes, x.dtype.elements(VECTOR_BYTES)
+        step = BOX_ALIGN // gcd(BOX_ALIGN, item * bk)
+        inner = bk if x.name == "A" and s.spec.A.order == "row" else extent
+        if extent % step and inner % unit == 0 and not (x.name == "B" and s.spec.has("directB")):
+            size = item * extent * bk
+            message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {name} {extent} by BK {bk} is {size}"
             yield Problem(message, f"{name} {_or(multiples_near(extent, step))} is right", s.span(name, "tile block"))
-    if s.spec.has("smem_swizzle") and bk in SWIZZLED and bm % SWIZZLED_ROWS:
+    if s.spec.has("smem_swizzle") and s.spec.matrices[0].dtype.bytes * bk in SWIZZLED and bm % SWIZZLED_ROWS:
         message = f"tma swizzles {SWIZZLED_ROWS} rows at a time, and BM {bm} is not a multiple of {SWIZZLED_ROWS}"
         near = multiples_near(bm, SWIZZLED_ROWS)
         yield Problem(message, f"BM {_or(near)} is right", s.span("BM", "tile block"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.ir.types import VECTOR_BYTES
 from gemmgen.spec.model import SETTINGS, Spec
 from gemmgen.spec.suggest import divisors, multiples_near
 
@@ -83,8 +84,8 @@ def _steps(s: Subject) -> Iterator[Problem]:
 
 def _run(spec: Spec) -> int:
     """Steps along k that one fetch of A takes with alongK, as the tile's rows allow."""
-    bk = spec.block[2]
-    return next(w for w in (4, 2, 1) if bk % w == 0 and (bk + max(spec.pad_a, 0)) % w == 0)
+    bk, widest = spec.block[2], spec.matrices[0].dtype.elements(VECTOR_BYTES)
+    return next(w for w in (8, 4, 2, 1) if w <= widest and bk % w == 0 and (bk + max(spec.pad_a, 0)) % w == 0)
 
 
 def _near(values: list[int], wanted: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.ir.types import F32
 from gemmgen.tile.program import SHARED_LIMIT
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.sequence import sequence
@@ -35,7 +36,7 @@ def check_resources(spec: Spec) -> list[Problem]:
 
 def _too_many_sums(spec: Spec, need: int) -> Problem:
     """A block leaves all its sums in its shared memory."""
-    (bm, bn, _), tn, most = spec.block, spec.thread[1], SHARED_LIMIT // 4
+    (bm, bn, _), tn, most = spec.block, spec.thread[1], F32.elements(SHARED_LIMIT)
     toggle = "stageC" if spec.has("stageC") else "clusterReduce"
     message = f"{toggle} leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
     columns = most // bm // tn * tn

@@ -183,6 +183,11 @@ class TileProgram:
         return self.split_k > 1 and not self.cluster_sums and not self.output.atomic
 
     @property
+    def stored(self) -> DType:
+        """The type of what the main kernel stores: C's, or that of the sums in a workspace."""
+        return F32 if self.second_kernel else self.matrix("C").dtype
+
+    @property
     def threads(self) -> int:
         warp, lane = self.product.level("warp"), self.product.level("lane")
         return warp.m * warp.n * lane.m * lane.n

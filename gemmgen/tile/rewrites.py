@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from gemmgen.ir.variant import Variant
     from gemmgen.spec.model import Spec
 
+LEAST_ASYNC_BYTES = 4
+"""Bytes that one cp.async moves at least (PTX ISA, "cp.async")."""
+
 Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
 
 
@@ -70,7 +73,9 @@ def pad(operand: Literal["A", "B"]) -> Rewrite:
 def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Pieces of A's rows are permuted, where a row is as long as the pattern needs."""
     swizzled = tuple(
-        replace(b, layout=replace(b.layout, swizzle=b.layout.extents[1] in SWIZZLED)) if b.operand == "A" else b
+        replace(b, layout=replace(b.layout, swizzle=b.dtype.bytes * b.layout.extents[1] in SWIZZLED))
+        if b.operand == "A"
+        else b
         for b in p.buffers
     )
     return replace(p, buffers=swizzled)
@@ -99,14 +104,17 @@ def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
 
 
 def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
-    """Copies go past the registers and are waited for later."""
-    return replace(p, copies=tuple(replace(c, how="cpasync") for c in p.copies))
+    """Copies go past the registers and are waited for later, where each moves at least 4 bytes."""
+    started = tuple(replace(c, how="cpasync") for c in p.copies)
+    wide = all(_copy_bytes(p, c, spec.has("float4")) >= LEAST_ASYNC_BYTES for c in started)
+    return replace(p, copies=started if wide else p.copies)
 
 
 def tma(p: TileProgram, spec: Spec) -> TileProgram:
     """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead."""
-    how: Literal["tma", "cpasync"] = "tma" if all(p.variant.bytes(c.operand) == 16 for c in p.copies) else "cpasync"
-    return replace(p, copies=tuple(replace(c, how=how) for c in p.copies))
+    if any(p.variant.bytes(c.operand) < VECTOR_BYTES for c in p.copies):
+        return cpasync(p, spec)
+    return replace(p, copies=tuple(replace(c, how="tma") for c in p.copies))
 
 
 def float4(p: TileProgram, spec: Spec) -> TileProgram:
@@ -119,7 +127,7 @@ def float4(p: TileProgram, spec: Spec) -> TileProgram:
         b_width=_fragment_width(p.buffer("B"), "n", thread.n),
     )
     run = thread.n if p.contiguous("C") == "n" else thread.m
-    output = replace(p.output, width=widest(p.matrix("C").dtype, p.variant.bytes("C"), run))
+    output = replace(p.output, width=widest(_stored(spec), p.variant.bytes("C"), run))
     return replace(p, copies=copies, product=product, output=output)
 
 
@@ -203,7 +211,7 @@ def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
     wide = VECTOR_BYTES if spec.has("float4") else dtype.bytes
     left = widest(dtype, wide, thread.n if along == "n" else thread.m)
     full = widest(dtype, wide, p.extent(along))
-    width = widest(dtype, min(wide, p.variant.bytes("C")), p.extent(along))
+    width = min(full, widest(_stored(spec), min(wide, p.variant.bytes("C")), p.extent(along)))
     tile = tile_of_c(p, left, full, width)
     return replace(p, output=replace(p.output, width=width, tile=tile, left=left))
 
@@ -244,8 +252,19 @@ def guards(p: TileProgram, spec: Spec) -> TileProgram:
 
 def widest(dtype: DType, align_bytes: int, *extents: int) -> int:
     """The most elements of one access: 16 bytes at most, as the alignment allows, and dividing every extent."""
-    fits = (w for w in (8, 4, 2, 1) if w * dtype.bytes <= min(align_bytes, VECTOR_BYTES))
+    fits = (w for w in (8, 4, 2, 1) if w == 1 or w * dtype.bytes <= min(align_bytes, VECTOR_BYTES))
     return next(w for w in fits if all(e % w == 0 for e in extents))
+
+
+def _stored(spec: Spec) -> DType:
+    """The type of what the main kernel stores: C's own, or that of sums which a second kernel adds up."""
+    sums = spec.split_k > 1 and not spec.has("clusterReduce") and not spec.has("atomics")
+    return F32 if sums else spec.matrices[2].dtype
+
+
+def _copy_bytes(p: TileProgram, c: Copy, vectors: bool) -> int:
+    """Bytes of one access of a copy."""
+    return p.matrix(c.operand).dtype.bytes * (_copy_width(p, c) if vectors else 1)
 
 
 def _copy_width(p: TileProgram, c: Copy) -> int:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gemmgen.ir.types import WARP
+from gemmgen.ir.types import F32, WARP
 from gemmgen.isa.memory import BANKS, ideal_wavefronts, shared_wavefronts
 from gemmgen.tile.program import SHARED_LIMIT, STAGED, Buffer, Layout, TileProgram
 
@@ -53,7 +53,11 @@ def _best_pad(extents: tuple[int, int], stores: Accesses, loads: Accesses, unit:
 
     def cost(pad: int) -> tuple[bool, int, int]:
         pitch = length + pad
-        return pad > 0 and 4 * lines * pitch > SHARED_LIMIT, stores.wavefronts(pitch) + loads.wavefronts(pitch), pad
+        return (
+            pad > 0 and F32.bytes * lines * pitch > SHARED_LIMIT,
+            stores.wavefronts(pitch) + loads.wavefronts(pitch),
+            pad,
+        )
 
     return min(range(0, BANKS, unit), key=cost)
 

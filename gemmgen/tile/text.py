@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from gemmgen.ir.types import F32
 from gemmgen.tile.program import STAGED, Buffer, Copy, TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
@@ -67,7 +68,7 @@ def _levels(p: TileProgram) -> str:
 def _buffer(b: Buffer) -> Iterator[str]:
     dims = ", ".join(f"{_NAMED[d]}={e}" for d, e in zip(b.layout.dims, b.layout.extents, strict=True))
     pad = f" + {b.layout.pad} pad" if b.layout.pad else ""
-    text = f"{b.name} = shared f32 [{dims}{pad}]"
+    text = f"{b.name} = shared {b.dtype} [{dims}{pad}]"
     yield f"{text:<40}# {b.why}" if b.why else text
 
 
@@ -112,11 +113,11 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
         case Multiply(behind):
             yield "acc += a x b of the step before" if behind else "acc += a x b"
         case Publish(tiles):
-            yield f"sums = acc   {4 * p.cluster_sums} bytes a store, in the place of {', '.join(tiles)}"
+            yield f"sums = acc   {F32.bytes * p.cluster_sums} bytes a store, in the place of {', '.join(tiles)}"
         case Gather():
-            yield f"parts = this block's share of the sums of every block   {4 * p.cluster_sums} bytes"
+            yield f"parts = this block's share of the sums of every block   {F32.bytes * p.cluster_sums} bytes"
         case Leave(tiles):
-            yield f"Cs = acc   {4 * p.output.left} bytes a store, in the place of {', '.join(tiles)}"
+            yield f"Cs = acc   {F32.bytes * p.output.left} bytes a store, in the place of {', '.join(tiles)}"
         case Finish(gathered, staged):
             yield from _finish(p, gathered, STAGED if staged else "acc")
         case _:
@@ -127,11 +128,12 @@ def _finish(p: TileProgram, gathered: bool, sums: str) -> Iterator[str]:
     edges = ", ".join(sorted(p.output.guard))
     note = f", inside {edges} only" if edges else ""
     lanes = f", consecutive threads along {p.contiguous('C')}" if p.output.tile is not None else ""
-    stored = f"{4 * p.output.width} bytes a store{lanes}{note}"
+    size = p.stored.bytes * p.output.width
+    stored = f"{size} bytes a store{lanes}{note}"
     if gathered:
         yield f"C[bm, bn], this block's share = alpha * (the parts, added up in their order) + beta * C   {stored}"
     elif p.output.atomic:
-        yield f"C[bm, bn] += alpha * {sums}   {4 * p.output.width} bytes an atomic addition{note}, in no fixed order"
+        yield f"C[bm, bn] += alpha * {sums}   {size} bytes an atomic addition{note}, in no fixed order"
     elif p.split_k == 1:
         yield f"C[bm, bn] = alpha * {sums} + beta * C   {stored}"
     else:
@@ -161,7 +163,7 @@ def _copy(p: TileProgram, c: Copy, ahead: int, part: str) -> str:
     to = {"whole": c.buffer, "fetch": "registers", "put": c.buffer}[part]
     text = f"{'copy' if c.how == 'plain' else 'start to copy'} {'registers' if part == 'put' else where} -> {to}"
     if part != "put":
-        text += f"  {4 * c.width} bytes a load"
+        text += f"  {buffer.dtype.bytes * c.width} bytes a load"
     if buffer.layout.contiguous != p.contiguous(c.operand) and part != "fetch":
         text += f", {c.width} transposed stores" if c.width > 1 else ", transposed"
     text += f", consecutive threads along {c.lanes}"
@@ -176,4 +178,4 @@ def _fragment(p: TileProgram, s: Fragment) -> str:
     buffer = p.buffer(s.operand)
     k_first = s.operand == "B" if buffer is None else buffer.layout.dims[0] == "k"
     index = f"k, {part} of this thread" if k_first else f"{part} of this thread, k"
-    return f"{s.operand.lower()} = {source}[{index}]   {4 * width} bytes"
+    return f"{s.operand.lower()} = {source}[{index}]   {p.matrix(s.operand).dtype.bytes * width} bytes"

@@ -25,8 +25,8 @@ from gemmgen.isa.async_copy import (  # noqa: E402
     MBARRIER_INIT,
     MBARRIER_WAIT,
     SHARED_ADDRESS,
-    TMA_LOAD,
     cp_async_or_zero,
+    tma_load,
 )
 from gemmgen.runtime.ncu import profile  # noqa: E402
 
@@ -59,7 +59,7 @@ extern "C" __global__ void warp{size}(const char* base, const int* places, const
 
 
 BOX_TEXT = (
-    "\n".join([SHARED_ADDRESS, MAP, *BARRIERS, TMA_LOAD.helper])
+    "\n".join([SHARED_ADDRESS, MAP, *BARRIERS, tma_load().helper])
     + """
 extern "C" __global__ void box(const TensorMap* map, int x, int y, int bytes)
 {
