@@ -33,7 +33,7 @@ def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
     """Copies run on the host; (whether far, blocks) of every launch."""
     seen: list[tuple[bool, int]] = []
 
-    def copier(here: Any, far: bool) -> Any:
+    def copier(here: Any, far: bool, item: int) -> Any:
         name = "far" if far else "near"
         _, kinds = built().entries[name]
         types = [ctypes.c_void_p if k.endswith("*") else KINDS[k] for k in kinds]

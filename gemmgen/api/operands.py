@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.types import BF16
 from gemmgen.launch.placement import OPERANDS, WIDEST
 
 if TYPE_CHECKING:
@@ -63,6 +65,10 @@ def host_view(name: str, x: Any) -> Host:
         raise ArgumentError(
             f"{name} is a {type(x).__name__}; it must be an array, such as numpy.ndarray or torch.Tensor"
         )
+    if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # which torch gives no NumPy array of
+        bits = x.view(sys.modules["torch"].int16).numpy()
+        same: Host = bits.view(BF16.numpy_dtype)
+        return same
     try:
         return np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x)
     except (TypeError, BufferError, RuntimeError) as error:
@@ -222,7 +228,8 @@ def output_for(A: Any, B: Any, spec: Typed, beta: float) -> Any:
     shape = (matrix("A", A, spec).shape[0], matrix("B", B, spec).shape[1])
     row = spec.matrices[2].order == "row"
     if hasattr(A, "new_empty"):
-        return A.new_empty(shape) if row else A.new_empty(shape[::-1]).t()
+        kind = getattr(sys.modules["torch"], element_type(spec, "C"))
+        return A.new_empty(shape, dtype=kind) if row else A.new_empty(shape[::-1], dtype=kind).t()
     return np.empty(shape, spec.matrices[2].dtype.numpy_dtype, order="C" if row else "F")
 
 

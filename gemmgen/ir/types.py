@@ -86,6 +86,20 @@ ELEMENT_TYPES: Mapping[str, DType] = {t.name: t for t in (F32, F16, BF16)}
 ACCUMULATORS: Mapping[str, DType] = {t.name: t for t in (F32,)}
 """The types of running sums, by name."""
 
+NAMED: Mapping[str, DType] = {t.numpy: t for t in (F32, F16, BF16, I32, U16, U32, U64)}
+"""The types by the name that NumPy has for them."""
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy type of that name, those of ``ml_dtypes`` included."""
+    if name in NAMED:
+        return NAMED[name].numpy_dtype
+    import numpy as np
+
+    found: np.dtype[Any] = np.dtype(name)
+    return found
+
+
 DIMS: Mapping[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 """The two dimensions of each matrix, rows first."""
 

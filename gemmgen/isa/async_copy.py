@@ -62,7 +62,7 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero({dtype.c}* dst, const {
         arch=80,
         needs=(SHARED_ADDRESS,),
         moves=(
-            Moved(1, "load", dtype.elements(nbytes), guard=2, past_l1=past_l1),
+            Moved(1, "load", width, guard=2, past_l1=past_l1),
             Moved(0, "store", dtype.elements(nbytes)),
         ),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.types import numpy_dtype
 from gemmgen.runtime.driver import LEGACY_STREAM
 from gemmgen.runtime.memory import DeviceArray, download_view
 
@@ -154,7 +155,7 @@ def empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, strea
         case "numpy":
             import numpy as np
 
-            return np.empty(shape, dtype, order="C" if order == "row" else "F")
+            return np.empty(shape, numpy_dtype(dtype), order="C" if order == "row" else "F")
 
 
 def to_host(x: Any) -> Any:
@@ -192,7 +193,7 @@ def _torch(x: Any, name: str) -> ArrayView:
     if device == HOST and x.device.type != "cpu":
         raise ArgumentError(f"{name} is on {x.device}; it must be on the host or on a CUDA device")
     address = x.data_ptr()
-    if address & 3:
+    if address & (x.element_size() - 1):
         _refuse_odd_address(name, address, x.element_size())
     return ArrayView(address, x.shape, x.stride(), _torch_dtype(x.dtype), device, False, "torch", x)
 

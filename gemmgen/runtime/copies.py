@@ -21,7 +21,7 @@ A_BLOCK = THREADS * A_THREAD
 MOST = 1 << 31  # elements of a part that are numbered in 32 bits, by a division that is exact below this
 ALIGN = 256  # bytes to whose multiples every copy is placed
 
-_KINDS = {x.bytes: x for x in (U32, U16)}
+KINDS = {x.bytes: x for x in (U32, U16)}
 """What elements are copied as, by their bytes: bits are only moved."""
 
 _TEXT = r"""
@@ -63,7 +63,7 @@ gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leadin
 
 def text(*, far: bool, item: int = F32.bytes) -> str:
     """The kernel in CUDA. ``far``: offsets in the source have 64 bits, which takes more than twice the instructions."""
-    found = _TEXT.replace("OFFSET", "long long" if far else "int").replace("ELEMENT", _KINDS[item].c)
+    found = _TEXT.replace("OFFSET", "long long" if far else "int").replace("ELEMENT", KINDS[item].c)
     for name, value in (("A_THREAD", A_THREAD), ("A_BLOCK", A_BLOCK), ("THREADS", THREADS)):
         found = found.replace(name, str(value))
     return found

@@ -147,7 +147,10 @@ class GpuGemm:
                 for name, values in packed.items():
                     if name != "C" or beta != 0.0:
                         memory.upload(values, base + starts[name], at)
-                a, b, c = (_packed(v, base + starts[x], orders[x], device.ordinal) for x, v in packed.items())
+                a, b, c = (
+                    _packed(v, base + starts[x], orders[x], device.ordinal, self._types[x].numpy)
+                    for x, v in packed.items()
+                )
                 self._run(self._prepare(None, a, b, c, alpha, beta), a.address, b.address, c.address, at)
                 memory.download(base + starts["C"], packed["C"], at)
         if packed["C"] is not C:
@@ -260,10 +263,10 @@ def _rounded(size: int) -> int:
     return -(-size // copies.ALIGN) * copies.ALIGN
 
 
-def _packed(values: Any, address: int, order: str, device: int) -> ArrayView:
+def _packed(values: Any, address: int, order: str, device: int, dtype: str) -> ArrayView:
     """A packed matrix on the device."""
     strides = (values.shape[1], 1) if order == "row" else (1, values.shape[0])
-    return ArrayView(address, values.shape, strides, "float32", device, False, "cuda", values)
+    return ArrayView(address, values.shape, strides, dtype, device, False, "cuda", values)
 
 
 def _one_device(views: dict[str, ArrayView]) -> None:

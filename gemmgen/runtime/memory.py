@@ -10,12 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import LaunchError
+from gemmgen.ir.types import numpy_dtype
 from gemmgen.runtime.driver import LEGACY_STREAM, bindings, call, current_device, failure, library, on_device
 
 if TYPE_CHECKING:
     from gemmgen.runtime.arrays import ArrayView
-
-ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int32": 4}
 
 
 class DeviceArray:
@@ -44,7 +43,7 @@ class DeviceArray:
     def empty(cls, shape: tuple[int, int], dtype: str, device: int, *, order: str = "row") -> DeviceArray:
         """Memory with no set content. Raises LaunchError where there is not enough."""
         with on_device(device):
-            address = int(call("cuMemAlloc", max(shape[0] * shape[1], 1) * ITEM_BYTES[dtype]))
+            address = int(call("cuMemAlloc", max(shape[0] * shape[1], 1) * numpy_dtype(dtype).itemsize))
         strides = (shape[1], 1) if order == "row" else (1, shape[0])
         return cls(address, shape, strides, dtype, device)
 
@@ -56,7 +55,7 @@ class DeviceArray:
         """The values on the host; waits for the whole GPU."""
         import numpy as np
 
-        out = np.empty(self.shape, self.dtype, order=self._order)
+        out = np.empty(self.shape, numpy_dtype(self.dtype), order=self._order)
         with on_device(self.device):
             call("cuCtxSynchronize")
             download(self.address, out, LEGACY_STREAM)
@@ -68,7 +67,7 @@ class DeviceArray:
 
         with on_device(self.device):
             call("cuCtxSynchronize")
-            upload(np.require(values, self.dtype, [self._order]), self.address, LEGACY_STREAM)
+            upload(np.require(values, numpy_dtype(self.dtype), [self._order]), self.address, LEGACY_STREAM)
             call("cuCtxSynchronize")
 
     @property
@@ -77,15 +76,15 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        return self.shape[0] * self.shape[1] * ITEM_BYTES[self.dtype]
+        return self.shape[0] * self.shape[1] * numpy_dtype(self.dtype).itemsize
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        size = ITEM_BYTES[self.dtype]
+        size = numpy_dtype(self.dtype).itemsize
         return {
             "shape": self.shape,
             "strides": tuple(s * size for s in self.strides),
-            "typestr": f"<{self.dtype[0]}{size}",
+            "typestr": numpy_dtype(self.dtype).str,
             "data": (self.address, False),
             "version": 3,
             "stream": None,
@@ -117,21 +116,22 @@ def download(address: int, values: Any, stream: int) -> None:
 
 
 def download_view(x: ArrayView) -> Any:
-    """A float32 matrix on a GPU, of any strides, as a NumPy array in row order."""
+    """A matrix on a GPU, of any strides, as a NumPy array in row order."""
     import numpy as np
 
+    from gemmgen.runtime import copies
     from gemmgen.runtime import device as devices
-    from gemmgen.runtime.copies import Copies, dense
 
-    out = np.empty(x.shape, np.dtype(x.dtype))
+    out = np.empty(x.shape, numpy_dtype(x.dtype))
     if not out.size:
         return out
-    if x.dtype != "float32" or len(x.shape) != 2:
-        raise LaunchError(f"a device array of {x.dtype} and shape {x.shape} cannot be read here; only float32 matrices")
+    if out.itemsize not in copies.KINDS or len(x.shape) != 2:
+        raise LaunchError(f"a device array of {x.dtype} and shape {x.shape} cannot be read here; pass a float matrix")
     with on_device(x.device):
         call("cuCtxSynchronize")
         with workspace(out.nbytes, LEGACY_STREAM) as address:
-            copied = Copies(devices.get(x.device), {0: dense(x.shape, x.strides, "row", x.shape[1])})
+            wanted = copies.dense(x.shape, x.strides, "row", x.shape[1], out.itemsize)
+            copied = copies.Copies(devices.get(x.device), {0: wanted})
             copied(x.address, 0, address, LEGACY_STREAM)
             download(address, out, LEGACY_STREAM)
     return out

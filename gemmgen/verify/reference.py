@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gemmgen.ir.types import F32
+from gemmgen.ir.types import BF16, F32
 from gemmgen.launch.planning import as_float32
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def verify(
     """Compare ``C`` with ``alpha * (A @ B) + beta * C0``, computed in float64.
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays. ``C0`` is C before the call, needed
-    only where ``beta`` is not 0. Without ``spec``, C must have A's type. The bound of an element is, with u = 2^-24 and
-    u_out the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out |want|`` and K+2 of the
-    smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an infinity also passes where
+    only where ``beta`` is not 0. Without ``spec``, C must have A's type or float32. The bound of an element is, with
+    u = 2^-24 and u_out the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out |want|`` and
+    K+2 of the smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an infinity also passes where
     the reference rounded to C's type, or |alpha||A||B|, overflows. A wrong shape or type fails. As in a kernel, alpha
     and beta are float32. Raises ArgumentError where A, B and C0 are no operands of a product.
 
@@ -72,11 +72,11 @@ def verify(
     alpha, beta = as_float32(scalar("alpha", alpha)), as_float32(scalar("beta", beta))
     c0 = host_array("C0", C0) if C0 is not None and beta != 0.0 else None
     shape = shape_of(a, b, c0, beta)
-    wanted = element_type(spec, "C") if spec is not None else str(a.dtype)
+    wanted = (element_type(spec, "C"),) if spec is not None else (str(a.dtype), F32.numpy)
     if c.shape != shape:
         return _failure(f"C has shape {c.shape}; A @ B has {shape}")
-    if str(c.dtype) != wanted:
-        return _failure(f"C has type {c.dtype}; {wanted} is wanted")
+    if str(c.dtype) not in wanted:
+        return _failure(f"C has type {c.dtype}; {' or '.join(dict.fromkeys(wanted))} is wanted")
     if c.size == 0:
         return Verification(True, 0.0)
     additions = spec.split_k if spec is not None and spec.unordered else 0
@@ -116,14 +116,14 @@ def _panel(
     import numpy as np
 
     want, magnitude, added = reference
-    got, info = c.astype(np.float64), np.finfo(c.dtype)
+    got, (roundoff, tiny, normal) = c.astype(np.float64), _limits(c.dtype)
     error = np.abs(got - want)
     bound = (
         2 * (depth + 1) * F32.unit_roundoff * magnitude
         + (2 + additions) * F32.unit_roundoff * added
-        + 0.5 * float(info.eps) * np.abs(want)
+        + roundoff * np.abs(want)
     )
-    bound += (depth + 2) * float(info.smallest_subnormal) + 3 * additions * float(info.smallest_normal)
+    bound += (depth + 2) * tiny + 3 * additions * normal
     finite = np.isfinite(got) & np.isfinite(want)
     right = np.where(finite, error <= bound, _agree(got, want, magnitude, c.dtype))
     # What is wrong and not finite is worst of all, what agrees is no error.
@@ -134,6 +134,19 @@ def _panel(
     values = float(got[i, j]), float(want[i, j]), float(bound[i, j])
     found = Verification(wrong == 0, float(error.max()), (first_row + i, j), *values, wrong=wrong)
     return found, float(badness[i, j])
+
+
+def _limits(dtype: Any) -> tuple[float, float, float]:
+    """Unit roundoff, smallest subnormal and smallest normal number of a type of NumPy or ml_dtypes."""
+    import numpy as np
+
+    info: Any = np.finfo
+    if dtype.name == BF16.numpy:
+        import ml_dtypes
+
+        info = ml_dtypes.finfo
+    info = info(dtype)
+    return 0.5 * float(info.eps), float(info.smallest_subnormal), float(info.smallest_normal)
 
 
 def _reference(
