@@ -312,7 +312,7 @@ def test_the_tuner_takes_it_for_any_family() -> None:
     assert not [c for c in found.candidates if c.spec.persistent and c.spec.has("clusterReduce")]
     assert {c.spec.persistent for c in ranked(found, shape, gpu).candidates} == {0, 132, 264}
     spec = STAYING.replace(persistent=264)
-    assert [blocks_of(spec, x) for x in (shape, (64, 192, 8))] == [264, 3]
+    assert [blocks_of(build(spec, EXACT), x) for x in (shape, (64, 192, 8))] == [264, 3]
     assert estimate(spec.replace(persistent=1), shape, gpu).seconds > 50 * estimate(spec, shape, gpu).seconds
 
 

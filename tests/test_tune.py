@@ -13,7 +13,9 @@ from tunehelp import FLOOR_S, SHAPE, SPACE, FakeBackend, small, truth
 
 import gemmgen
 from gemmgen.diagnostics import ArgumentError, LaunchError, SpecError, TuneError
+from gemmgen.ir.variant import EXACT
 from gemmgen.target import GPUS
+from gemmgen.tile import build
 from gemmgen.tune.backend import Failed
 from gemmgen.tune.estimate import estimate, registers_left
 from gemmgen.tune.records import Records
@@ -307,7 +309,7 @@ def test_min_blocks_limits_registers_and_is_hopeless_only_where_too_few_are_left
     assert said[4] == "spills: a thread's own values take 152 registers of 128"
     assert "registers of 32" in said[16]
     light = base.replace(thread=(4, 4), warp=(32, 32), block=(64, 64, 16))
-    left = [registers_left(light.replace(min_blocks=least), GPUS["h200"]) for least in (0, 4, 16)]
+    left = [registers_left(build(light.replace(min_blocks=least), EXACT), GPUS["h200"]) for least in (0, 4, 16)]
     assert left == [255, 128, 32]
 
 

@@ -1,7 +1,7 @@
 """A quick estimate of a kernel's time, good enough to order candidates and to leave the hopeless ones out.
 
-It looks at the spec alone: work of the fullest multiprocessor, issue slots, shared memory, what hides latency, L2
-and DRAM. The factors for the ways of bringing tiles were measured on an H200 at 4096 x 4096 x 4096; the order that
+It looks at the tile program alone: work of the fullest multiprocessor, issue slots, shared memory, what hides latency,
+L2 and DRAM. The factors for the ways of bringing tiles were measured on an H200 at 4096 x 4096 x 4096; the order that
 follows is corrected by what the tuner measures.
 """
 
@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.types import WARP
+from gemmgen.analysis.occupancy import occupancy_of
+from gemmgen.ir.types import F32, VECTOR_BYTES, WARP
+from gemmgen.ir.variant import EXACT
+from gemmgen.isa.memory import SECTOR
+from gemmgen.tile.rewrites import build
 from gemmgen.tune.shapes import Align, Shape, packed
 
 if TYPE_CHECKING:
     from gemmgen.analysis.occupancy import Occupancy
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
+    from gemmgen.tile.program import TileProgram
 
 ADDRESSES = 28  # registers for indices, addresses and the loop
 FEWEST_ADDRESSES = 12  # of those, that no compiler does without
@@ -26,7 +31,6 @@ EARLY_LAUNCH_S = LAUNCH_S / 4  # of a kernel that is launched while the one befo
 ROUND_CLOCKS = 1500  # of filling a pipeline, and of starting a block
 STORE_BYTES_A_CLOCK = 32
 SHARED_BYTES_A_CLOCK = 128
-SECTOR_ELEMENTS = 8
 CLUSTER_CLOCKS = 1000  # of meeting the other blocks of a cluster twice
 CLUSTER_BYTES_A_CLOCK = 32  # that an SM reads of others' shared memory
 HIDDEN = 400.0  # running sums of all warps of an SM at which most latency is hidden
@@ -45,169 +49,163 @@ class Estimate:
 def estimate(spec: Spec, shape: Shape, gpu: Gpu, align: Align | None = None) -> Estimate:
     """The modelled time of a checked spec for a product of packed matrices on a GPU."""
     align = packed(shape) if align is None else align
-    named = sums_of(spec) + fragments_of(spec)
-    most = registers_left(spec, gpu)
+    p = build(spec, EXACT)
+    named = sums_of(p) + fragments_of(p)
+    most = registers_left(p, gpu)
     if named + FEWEST_ADDRESSES > most:
         return Estimate(float("inf"), f"spills: a thread's own values take {named} registers of {most}")
-    fits = occupancy_of_spec(spec, gpu, min(most, named + ADDRESSES))
+    fits = occupancy_of(gpu.limits, p.threads, min(most, named + ADDRESSES), p.shared_bytes)
     if not fits.blocks_per_sm:
         return Estimate(float("inf"), f"no block fits on an SM: limited by {fits.limiter}")
-    if spec.min_blocks > fits.blocks_per_sm:
-        return Estimate(float("inf"), f"min_blocks {spec.min_blocks} do not fit on an SM: {fits.blocks_per_sm} do")
-    clocks = _clocks(spec, shape, gpu, fits, align)
-    seconds = max(clocks / gpu.clock_hz, _memory_s(spec, shape, gpu)) + LAUNCH_S
-    return Estimate(seconds + _reduction_s(spec, shape, gpu))
+    if p.min_blocks > fits.blocks_per_sm:
+        return Estimate(float("inf"), f"min_blocks {p.min_blocks} do not fit on an SM: {fits.blocks_per_sm} do")
+    clocks = _clocks(p, shape, gpu, fits, align)
+    seconds = max(clocks / gpu.clock_hz, _memory_s(p, shape, gpu)) + LAUNCH_S
+    return Estimate(seconds + _reduction_s(p, shape, gpu))
 
 
-def registers_left(spec: Spec, gpu: Gpu) -> int:
+def registers_left(p: TileProgram, gpu: Gpu) -> int:
     """Registers that a thread can have: all that it can name, or what ``min_blocks`` blocks leave it."""
     limits = gpu.limits
-    if spec.min_blocks < 1:
+    if p.min_blocks < 1:
         return limits.registers_per_thread
-    warps = -(-spec.threads // WARP) * spec.min_blocks
+    warps = -(-p.threads // WARP) * p.min_blocks
     a_warp = limits.registers // (warps * limits.register_unit) * limits.register_unit
     return min(limits.registers_per_thread, a_warp // WARP)
 
 
-def sums_of(spec: Spec) -> int:
+def sums_of(p: TileProgram) -> int:
     """Running sums that a thread keeps."""
-    m_iter, n_iter = spec.warp_iterations
-    return spec.thread[0] * m_iter * spec.thread[1] * n_iter
+    rows, cols = _own(p)
+    return rows * cols
 
 
-def fragments_of(spec: Spec) -> int:
+def fragments_of(p: TileProgram) -> int:
     """Values of A and B that a thread holds at one time: with prefetch those of two steps, pieces along k but once."""
-    m_iter, n_iter = spec.warp_iterations
-    twice = 2 if spec.has("prefetch") else 1
-    return spec.thread[0] * m_iter * (4 if spec.has("alongK") else twice) + spec.thread[1] * n_iter * twice
+    (rows, cols), twice = _own(p), 2 if p.pipeline.prefetch else 1
+    return rows * (p.product.a_width if p.product.along_k else twice) + cols * twice
 
 
-def occupancy_of_spec(spec: Spec, gpu: Gpu, registers: int) -> Occupancy:
-    """What fits on an SM; ``min_blocks`` makes the compiler keep within its registers."""
-    from gemmgen.analysis.occupancy import occupancy_of
-    from gemmgen.ir.variant import EXACT
-    from gemmgen.tile import build
-
-    return occupancy_of(gpu.limits, spec.threads, registers, build(spec, EXACT).shared_bytes)
+def _own(p: TileProgram) -> tuple[int, int]:
+    """Rows and columns of C that a thread computes."""
+    piece, thread = p.product.level("piece"), p.product.level("thread")
+    return piece.m * thread.m, piece.n * thread.n
 
 
-def split_of(spec: Spec) -> int:
-    """Blocks that share one tile of C along K."""
-    return max(1, int(getattr(spec, "split_k", 1) or 1))
-
-
-def tiles_of(spec: Spec, shape: Shape) -> int:
+def tiles_of(p: TileProgram, shape: Shape) -> int:
     """Tiles of C."""
-    (m, n, _), (bm, bn, _) = shape, spec.block
+    (m, n, _), (bm, bn, _) = shape, p.block
     return -(-m // bm) * -(-n // bn)
 
 
-def blocks_of(spec: Spec, shape: Shape) -> int:
+def blocks_of(p: TileProgram, shape: Shape) -> int:
     """Blocks that are launched."""
-    tiles = tiles_of(spec, shape)
-    return min(tiles, spec.persistent or tiles) * split_of(spec)
+    tiles = tiles_of(p, shape)
+    return min(tiles, p.persistent or tiles) * p.split_k
 
 
-def tiles_a_block(spec: Spec, shape: Shape) -> int:
+def tiles_a_block(p: TileProgram, shape: Shape) -> int:
     """The most tiles of C that a block computes, one after another."""
-    return -(-tiles_of(spec, shape) // spec.persistent) if spec.persistent else 1
+    return -(-tiles_of(p, shape) // p.persistent) if p.persistent else 1
 
 
-def _clocks(spec: Spec, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -> float:
+def _clocks(p: TileProgram, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -> float:
     """Clocks of the SM that has most blocks, in rounds of as many as fit."""
-    bm, bn, bk = spec.block
-    deep = -(-shape[2] // (bk * split_of(spec))) * bk
-    own = bm * bn * deep / gpu.limits.fp32_lanes / _efficiency(spec, align)
-    stores = 4 * bm * bn * _clocks_a_byte_stored(spec)
-    rounds, rest = divmod(-(-blocks_of(spec, shape) // gpu.sms), fits.blocks_per_sm)
+    bm, bn, bk = p.block
+    deep = -(-shape[2] // (bk * p.split_k)) * bk
+    own = bm * bn * deep / gpu.limits.fp32_lanes / _efficiency(p, align)
+    stores = p.stored.bytes * bm * bn * _clocks_a_byte_stored(p)
+    rounds, rest = divmod(-(-blocks_of(p, shape) // gpu.sms), fits.blocks_per_sm)
 
     def of(here: int) -> float:
-        hidden = 1 - exp(-here * spec.threads / WARP * sums_of(spec) / HIDDEN)
+        hidden = 1 - exp(-here * p.threads / WARP * sums_of(p) / HIDDEN)
         return here * (own / hidden + stores) + ROUND_CLOCKS
 
     together = rounds * of(fits.blocks_per_sm) + (of(rest) if rest else 0.0)
-    return together * tiles_a_block(spec, shape)
+    return together * tiles_a_block(p, shape)
 
 
-def _clocks_a_byte_stored(spec: Spec) -> float:
+def _clocks_a_byte_stored(p: TileProgram) -> float:
     """Clocks of an SM for a byte of C: more where a warp's stores leave sectors partly filled, or pass through shared
     memory, twice."""
-    if spec.has("stageC"):
+    if p.output.tile is not None:
         return 1 / STORE_BYTES_A_CLOCK + 2 / SHARED_BYTES_A_CLOCK
-    run = spec.thread[1 if spec.C.order == "row" else 0]
-    width = next(w for w in (4, 2, 1) if run % w == 0) if spec.has("float4") else 1
-    filled = 1.0 if spec.has("coalescing") and run == width else width / SECTOR_ELEMENTS
+    along, thread = p.contiguous("C"), p.product.level("thread")
+    run, width = thread.n if along == "n" else thread.m, p.output.width
+    coalesced = p.product.level("lane").walk == along
+    filled = 1.0 if coalesced and run == width else width * p.stored.bytes / SECTOR
     return 1 / (STORE_BYTES_A_CLOCK * filled)
 
 
-def _efficiency(spec: Spec, align: Align) -> float:
+def _efficiency(p: TileProgram, align: Align) -> float:
     """Part of the FMA rate that a full SM reaches in the main loop."""
-    sums = sums_of(spec)
-    loads, wavefronts = _shared_accesses(spec)
+    sums = sums_of(p)
+    loads, wavefronts = _shared_accesses(p)
     issue = sums / (sums + loads + 3)
     shared = min(1.0, sums / (4.0 * wavefronts))
-    return min(issue, shared) * _overlap(spec) * _aligned(spec, align)
+    return min(issue, shared) * _overlap(p) * _aligned(p, align)
 
 
-def _shared_accesses(spec: Spec) -> tuple[float, float]:
+def _shared_accesses(p: TileProgram) -> tuple[float, float]:
     """Loads of fragments that a warp issues a step along k, and what they take of the shared memory's clocks."""
-    (tm, tn), (m_iter, n_iter) = spec.thread, spec.warp_iterations
-    if not spec.has("smem"):
-        return tm + tn, 8.0 * (tm + tn)  # from global memory: a line's tag a clock, and far away
-    wide_a = spec.has("float4") and spec.has("transposeA") and tm % 4 == 0
-    wide_b = spec.has("float4") and tn % 4 == 0
-    a = m_iter * tm / 4 if wide_a or spec.has("alongK") else m_iter * tm
-    b = n_iter * tn / 4 if wide_b else n_iter * tn
-    if spec.has("directB"):
+    rows, cols = _own(p)
+    if not p.copies:
+        return rows + cols, 8.0 * (rows + cols)  # from global memory: a line's tag a clock, and far away
+    product = p.product
+    a, b = rows / product.a_width, cols / product.b_width
+    if p.buffer("B") is None:
         return a + b, 2 * a + 4 * b
-    return a + b, (2 if wide_a or spec.has("alongK") else 1) * a + (2 if wide_b else 1) * b
+    return a + b, (2 if product.a_width > 2 else 1) * a + (2 if product.b_width > 2 else 1) * b
 
 
-def _overlap(spec: Spec) -> float:
+def _overlap(p: TileProgram) -> float:
     """What is left of the issue slots once loads are waited for, by the way tiles come."""
-    prefetch, deep = spec.has("prefetch"), spec.stages > 1
-    if not spec.has("smem"):
-        return 0.5 if spec.has("coalescing") else 0.1
-    if spec.has("directB"):
-        base = 0.70 if spec.unroll or not deep else 0.75
-    elif spec.has("tma"):
+    prefetch, deep = p.pipeline.prefetch, p.pipeline.depth > 1
+    coalesced = p.product.level("lane").walk == p.contiguous("C")
+    if not p.copies:
+        return 0.5 if coalesced else 0.1
+    if p.buffer("B") is None:
+        base = 0.70 if p.product.unroll or not deep else 0.75
+    elif p.how == "tma":
         base = 0.88 if prefetch else 0.82
-        base += (0.06 if spec.has("separators") else 0.0) + (0.01 if spec.has("release") else 0.0)
-    elif spec.has("cpasync"):
-        base = (0.86 if prefetch else 0.78) + (0.03 if spec.has("spread") else 0.0)
+        base += (0.06 if p.product.pinned else 0.0) + (0.01 if p.pipeline.release else 0.0)
+    elif p.how == "cpasync":
+        base = (0.86 if prefetch else 0.78) + (0.03 if p.pipeline.spread else 0.0)
     else:
         base = (0.82 if prefetch else 0.74) if deep else (0.68 if prefetch else 0.60)
-    if not deep and (spec.has("tma") or spec.has("cpasync")) and not spec.has("directB"):
+    if not deep and p.how != "plain" and p.buffer("B") is not None:
         base -= 0.15
-    return base * (1.02 if spec.has("snake") else 1.0) * (1.0 if spec.has("coalescing") else 0.3)
+    return base * (1.02 if p.product.snake else 1.0) * (1.0 if coalesced else 0.3)
 
 
-def _aligned(spec: Spec, align: Align) -> float:
+def _aligned(p: TileProgram, align: Align) -> float:
     """Narrower copies where rows are no multiples of 16 bytes."""
-    if min(align[:2]) >= 16 or not spec.has("float4"):
+    vectors = p.copies and max(c.width for c in p.copies) > 1
+    if min(align[:2]) >= VECTOR_BYTES or not vectors:
         return 1.0
-    return 0.88 if spec.has("tma") or (spec.has("cpasync") and spec.has("alongK")) else 0.94
+    return 0.88 if p.how == "tma" or (p.how == "cpasync" and p.product.along_k) else 0.94
 
 
-def _memory_s(spec: Spec, shape: Shape, gpu: Gpu) -> float:
-    (m, n, k), (bm, bn, _) = shape, spec.block
-    least = 4.0 * (m * k + k * n + m * n)
-    tiles = 4.0 * (k * m * -(-n // bn) + k * n * -(-m // bm))
+def _memory_s(p: TileProgram, shape: Shape, gpu: Gpu) -> float:
+    (m, n, k), (bm, bn, _) = shape, p.block
+    a, b, c = (float(x.dtype.bytes) for x in p.matrices)
+    least = a * m * k + b * k * n + c * m * n
+    tiles = a * k * m * -(-n // bn) + b * k * n * -(-m // bm)
     return max(least / (gpu.dram_gb_s * 1e9), tiles / (gpu.l2_gb_s * 1e9))
 
 
-def _reduction_s(spec: Spec, shape: Shape, gpu: Gpu) -> float:
+def _reduction_s(p: TileProgram, shape: Shape, gpu: Gpu) -> float:
     """Writing and adding the partial sums of a split K."""
-    split = split_of(spec)
+    split, sum_bytes = p.split_k, float(F32.bytes)
     if split == 1:
         return 0.0
-    if spec.has("clusterReduce"):  # a block's tile of sums passes between the SMs while the block is there
-        (bm, bn, _), rounds = spec.block, -(-blocks_of(spec, shape) // gpu.sms)
-        return rounds * (CLUSTER_CLOCKS + 4 * bm * bn / CLUSTER_BYTES_A_CLOCK) / gpu.clock_hz
-    launch = EARLY_LAUNCH_S if spec.has("dependentLaunch") else LAUNCH_S
-    if spec.unordered:  # C is written once, and each part added to it in the L2 cache
-        return launch + 4.0 * (1 + split) * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
-    return launch + 8.0 * split * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
+    if p.cluster_sums:  # a block's tile of sums passes between the SMs while the block is there
+        (bm, bn, _), rounds = p.block, -(-blocks_of(p, shape) // gpu.sms)
+        return rounds * (CLUSTER_CLOCKS + sum_bytes * bm * bn / CLUSTER_BYTES_A_CLOCK) / gpu.clock_hz
+    launch = EARLY_LAUNCH_S if p.dependent else LAUNCH_S
+    if p.output.atomic:  # C is written once, and each part added to it in the L2 cache
+        return launch + sum_bytes * (1 + split) * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
+    return launch + 2 * sum_bytes * split * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
 
 
 def floor_s(shape: Shape, gpu: Gpu, *, clock_hz: float, sms: int, warm: bool) -> float:
@@ -217,5 +215,5 @@ def floor_s(shape: Shape, gpu: Gpu, *, clock_hz: float, sms: int, warm: bool) ->
     """
     m, n, k = shape
     arithmetic = m * n * k / (sms * gpu.limits.fp32_lanes * clock_hz)
-    read = 0.0 if warm else 4.0 * (m * k + k * n) / (1.2 * gpu.dram_gb_s * 1e9)
+    read = 0.0 if warm else F32.bytes * (m * k + k * n) / (1.2 * gpu.dram_gb_s * 1e9)
     return max(arithmetic, read)

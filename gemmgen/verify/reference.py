@@ -56,15 +56,16 @@ def verify(
 ) -> Verification:
     """Compare ``C`` with ``alpha * (A @ B) + beta * C0``, computed in float64.
 
-    ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays. ``C0`` is C before the call, needed
-    only where ``beta`` is not 0. Without ``spec``, C must have A's type or float32. The bound of an element is, with
-    u = 2^-24 and u_out the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out |want|`` and
-    K+2 of the smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an infinity also passes where
-    the reference rounded to C's type, or |alpha||A||B|, overflows. A wrong shape or type fails. As in a kernel, alpha
-    and beta are float32. Raises ArgumentError where A, B and C0 are no operands of a product.
+    ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays. ``C0`` is C before the call,
+    needed only where ``beta`` is not 0. Without ``spec``, C must have A's type or float32. The bound of an element
+    is, with u = 2^-24 and u_out the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out
+    |want|`` and K+2 of the smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an
+    infinity also passes where the reference rounded to C's type, or |alpha||A||B|, overflows. A wrong shape or type
+    fails. As in a kernel, alpha and beta are float32. Raises ArgumentError where A, B and C0 are no operands of a
+    product.
 
-    Where by the ``spec`` blocks add to C with atomics, each of the ``split_k`` additions rounds a sum that beta C0 is
-    in, which is u |beta C0| more, and takes subnormal numbers for zeros: of a part, of C, and of the sum.
+    Where by the ``spec`` blocks add to C with atomics, each of the ``split_k`` additions rounds a sum that beta C0
+    is in, which is u |beta C0| more, and takes subnormal numbers for zeros: of a part, of C, and of the sum.
     """
     from gemmgen.api.operands import element_type, host_array, scalar, shape_of
 
