@@ -7,6 +7,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Every kernel that a test makes is verified between levels.
+os.environ.setdefault("GEMMGEN_VERIFY", "1")
+
 settings.register_profile("gemmgen", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 # With CI set, the same examples every time: what passes depends on the change alone. Elsewhere new ones are drawn.
 settings.register_profile("ci", settings.get_profile("gemmgen"), derandomize=True, database=None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.ir.nodes import ALONE, KernelIR, Param, Pipeline, Source
 from gemmgen.ir.variant import EXACT, Variant
+from gemmgen.ir.verifier import enabled, verify
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.layout import tile_array
 from gemmgen.lower.lines import launched_early
@@ -45,6 +46,9 @@ def _lowered(spec: Spec, variant: Variant, written: tuple[Hashable, ...]) -> Ker
     source = Source(tuple(spec.to_text(comment=False).splitlines()), _file(spec), _origins(spec))
     first, then = (x and replace(x, source=source) for x in (ir.first, ir.then))
     ir = replace(ir, source=source, first=first, then=then)
+    if enabled():
+        for made in ir.kernels:
+            verify(made)
     return replace(ir, program=program_of(build(spec, EXACT), ir) if variant == EXACT else lower(spec).program)
 
 

@@ -11,10 +11,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
+from gemmgen.ir.verifier import enabled
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import SWIZZLED, adds_vectors
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
+from gemmgen.tile.verifier import verify
 
 if TYPE_CHECKING:
     from gemmgen.ir.variant import Variant
@@ -334,7 +336,7 @@ def _built(spec: Spec, variant: Variant, written: tuple[Hashable, ...]) -> TileP
     for name, rewrite in REWRITES:
         if name is None or _is_on(spec, name):
             p = rewrite(p, spec)
-    return p
+    return verify(p) if enabled() else p
 
 
 def _is_on(spec: Spec, name: str) -> bool:
