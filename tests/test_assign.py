@@ -18,7 +18,7 @@ def test_values_become_settings() -> None:
     tiles = ["block=128x64x16", "thread=8x4", "warp=64x32", "stages=2", "min_blocks=0", "name=other"]
     found = assigned(WARPTILE, [*tiles, "B=bf16 row", "A=bf16", "C=col"])
     assert (found.block, found.warp, found.stages, found.min_blocks) == ((128, 64, 16), (64, 32), 2, 0)
-    assert [found.A, found.B, found.C] == [Operand("bf16"), Operand("bf16"), Operand("f32", "col")]
+    assert [Operand("bf16"), Operand("bf16"), Operand("f32", "col")] == [found.A, found.B, found.C]
     assert found.name == "other"
 
 

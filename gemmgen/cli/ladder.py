@@ -34,6 +34,10 @@ def ladder(
         Path | None,
         typer.Option("--report", metavar="FILE", help="Write the ladder as one page of HTML, with pictures and code."),
     ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option("--chart", metavar="FILE", help="Write the recorded ladder of an H200 as a bar chart (SVG)."),
+    ] = None,
 ) -> int:
     """Run every rung of the ladder and show what each repairs.
 
@@ -51,6 +55,8 @@ def ladder(
     from gemmgen.report.ladder import ladder_table
     from gemmgen.runtime.device import current
 
+    if chart is not None:
+        return charted(chart)
     gpu = current()
     if report is not None:
         from gemmgen.cli.ladder_report import written
@@ -70,6 +76,18 @@ def ladder(
     if wrong:
         output.say(f"error: wrong results: {', '.join(wrong)}")
     return exits.FAILED if wrong else exits.OK
+
+
+def charted(path: Path) -> int:
+    """Writes the chart of the ladder as it was recorded."""
+    import json
+
+    from gemmgen.report.chart import ladder_chart
+    from gemmgen.spec.data import data_folder
+
+    record = data_folder("generated") / "h200" / "ladder.json"
+    output.write_file(path, ladder_chart(json.loads(record.read_text(encoding="utf-8"))).encode())
+    return exits.OK
 
 
 def place(gpu: str | None, report: bool) -> str:
