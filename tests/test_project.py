@@ -120,7 +120,18 @@ def test_nothing_but_the_plan_lies_at_the_top() -> None:
     if listed.returncode != 0:
         pytest.skip("not a git checkout, so there is no list of what belongs to the project")
     top = {line.split("/")[0] for line in listed.stdout.splitlines() if not line.startswith(".")}
-    plan = {"pyproject.toml", "README.md", "gemmgen", "grammar", "examples", "tests", "generated", "specs", "LICENSE"}
+    plan = {
+        "pyproject.toml",
+        "README.md",
+        "gemmgen",
+        "grammar",
+        "examples",
+        "tests",
+        "generated",
+        "specs",
+        "LICENSE",
+        "docs",
+    }
     assert top <= plan
 
 

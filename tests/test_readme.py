@@ -1,4 +1,4 @@
-"""The README is held to the project: excerpts, the table of settings, and every command in it."""
+"""README and docs are held to the project: excerpts, tables, links, and every command in them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from gemmgen.cli import run as run_command
 from gemmgen.report.measured import measured_markdown
 from gemmgen.report.page.glossary import words_markdown
 from gemmgen.report.settings import settings_markdown
+from gemmgen.spec.ladder import LADDER
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = r"\n```(?P<language>\w*)\n(?P<body>.*?)```\n"
 EXCERPT = re.compile(
     r'<!-- excerpt: (?P<file>\S+)(?: from "(?P<start>[^"]+)" to "(?P<end>[^"]+)")? -->' + BLOCK, re.DOTALL
@@ -28,13 +30,14 @@ WORDS = re.compile(r"(?P<open><!-- words -->\n).*?(?P<close>\n<!-- end of words 
 MEASURED = re.compile(r"(?P<open><!-- measured: (?P<file>\S+) -->\n).*?(?P<close><!-- end of measured -->)", re.DOTALL)
 
 
-def text() -> str:
-    return README.read_text(encoding="utf-8")
+def text(page: Path = README) -> str:
+    return page.read_text(encoding="utf-8")
 
 
 def marked(mark: str) -> list[str]:
-    """The bodies of the code blocks that follow ``<!-- mark -->``."""
-    return [m["body"] for m in re.finditer(f"<!-- {re.escape(mark)} -->{BLOCK}", text(), re.DOTALL)]
+    """The bodies of the code blocks that follow ``<!-- mark -->``, in all pages."""
+    found = re.compile(f"<!-- {re.escape(mark)} -->{BLOCK}", re.DOTALL)
+    return [m["body"] for page in PAGES for m in found.finditer(text(page))]
 
 
 def excerpt(match: re.Match[str]) -> str:
@@ -54,23 +57,56 @@ def measured(match: re.Match[str]) -> str:
     if not path.is_file():
         return match["open"] + match["close"]
     tables = measured_markdown(json.loads(path.read_text(encoding="utf-8")))
-    heading = "## Measured\n\n" if match["file"].endswith("ladder.json") else ""
-    return f"{match['open']}\n{heading}{tables}\n\n{match['close']}"
+    return f"{match['open']}\n{tables}\n\n{match['close']}"
 
 
-def expected() -> str:
-    """The README with every excerpt and table made anew."""
-    made = MEASURED.sub(measured, EXCERPT.sub(excerpt, text()))
+def expected(page: Path) -> str:
+    """A page with every excerpt and table made anew."""
+    made = MEASURED.sub(measured, EXCERPT.sub(excerpt, text(page)))
     made = WORDS.sub(lambda m: f"{m['open']}\n{words_markdown()}\n{m['close']}", made)
     return SETTINGS.sub(lambda m: m["open"] + "\n" + settings_markdown() + "\n" + m["close"], made)
 
 
-def test_excerpts_and_settings_are_current(refresh: bool) -> None:
-    assert len(EXCERPT.findall(text())) >= 2
-    assert all(marks.search(text()) for marks in (SETTINGS, WORDS, MEASURED))
+def test_the_pages_have_their_excerpts_and_tables() -> None:
+    every = "".join(map(text, PAGES))
+    assert len(EXCERPT.findall(every)) >= 2
+    assert all(marks.search(every) for marks in (SETTINGS, WORDS, MEASURED))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_excerpts_and_tables_are_current(page: Path, refresh: bool) -> None:
+    made = expected(page)
     if refresh:
-        README.write_text(expected(), encoding="utf-8")
-    assert text() == expected(), "README.md has drifted; pytest tests/test_readme.py --refresh writes it anew"
+        page.write_text(made, encoding="utf-8")
+    assert text(page) == made, f"{page.name} has drifted; pytest tests/test_readme.py --refresh writes it anew"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text(page))
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_the_table_of_kernels_names_every_rung() -> None:
+    """Each rung of the ladder stands beside the worklog's kernel that it corresponds to, or beside none."""
+    table = text()[text().index("| worklog kernel |") :]
+    named = set(re.findall(r"`(\w+)`", table[: table.index("\n\n")]))
+    assert set(LADDER) <= named
+
+
+def written() -> list[list[str]]:
+    """Every gemmgen command in a shell block of a page, comments left out."""
+    blocks = [m["body"] for page in PAGES for m in re.finditer(BLOCK, text(page), re.DOTALL) if m["language"] == "sh"]
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("gemmgen ")]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("command", written(), ids=" ".join)
+def test_every_command_has_options_that_exist(command: list[str]) -> None:
+    """Also those that need a GPU: they are parsed, and answered with their help."""
+    assert run_command([*command[1:], "--help"]) == 0
+    assert run_command([*command[1:], "--no-such-option", "--help"]) == 2
 
 
 def commands(mark: str) -> list[list[str]]:
