@@ -107,7 +107,7 @@ def pipelines(draw: st.DrawFn, spec: Spec, way: str | None = None) -> dict[str, 
     if "smem" not in use:
         return {"use": frozenset(use)}
     along = toggle("alongK", "float4" in use and "transposeA" not in use)
-    toggle("smem_swizzle", along and spec.block[0] % 8 == 0)
+    toggle("smemSwizzle", along and spec.block[0] % 8 == 0)
     prefetch = toggle("prefetch", bk % 2 == 0)
     toggle("separators", prefetch)
     toggle("directB")

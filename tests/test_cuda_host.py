@@ -57,7 +57,7 @@ stages 3""",
     "along_k": """tile block 64x64x16
 tile warp 32x64
 tile thread 8x4
-use coalescing, smem, float4, warptile, prefetch, alongK, smem_swizzle, snake, separators
+use coalescing, smem, float4, warptile, prefetch, alongK, smemSwizzle, snake, separators
 stages 2""",
     "dynamic": "tile block 128x128x64\ntile thread 8x8\nuse coalescing, smem, transposeA, float4",
     "columns": """operands A f32 col, B f32 col, C f32 col

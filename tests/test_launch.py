@@ -88,7 +88,7 @@ def test_alignment_that_no_access_needs_makes_no_other_kernel() -> None:
 ASYNC = VECTOR.replace(name="asynchronous", use=VECTOR.use | {"cpasync"}, stages=2)
 ENGINE = Spec(
     name="engine", block=(64, 64, 32), warp=(32, 64), thread=(1, 4), m_iter=8, n_iter=2, stages=2,
-    use=frozenset({"coalescing", "smem", "float4", "warptile", "tma", "alongK", "smem_swizzle"}),
+    use=frozenset({"coalescing", "smem", "float4", "warptile", "tma", "alongK", "smemSwizzle"}),
 )  # fmt: skip
 
 

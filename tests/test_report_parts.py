@@ -44,7 +44,7 @@ pad_a  4
 tile   block  128x128x32
 tile   warp   32x128
 tile   thread 1x4
-use    coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, alongK, smem_swizzle, prefetch
+use    coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, alongK, smemSwizzle, prefetch
 stages 3
 """,
     "column": """kernel columns

@@ -79,7 +79,7 @@ def module_of(text: str) -> tuple[Any, Driver]:
 SMALL = "kernel small\ntile block 64x64x8\ntile thread 8x8\nuse smem, transposeA, float4, coalescing\n"
 ENGINE = (
     "kernel engine\ntile block 128x128x32\ntile warp 32x128\ntile thread 1x4\nstages 3\n"
-    "use coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, alongK, smem_swizzle\n"
+    "use coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, alongK, smemSwizzle\n"
 )
 ARGUMENTS = Arguments(128, 192, 64, 0.1, 0, 1 << 33, 16, 7, -2.5, 32, 1 << 34)
 

@@ -49,7 +49,7 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle("release", "each warp releases a tile by itself, so that none waits for the others", needs=("tma",)),
     Toggle("prefetch", "fetch the fragments of step k + 1 before the products of step k", needs=("smem",)),
     Toggle("alongK", "keep A's tile row-major and fetch several steps of k of a row at once", needs=("smem", "float4")),
-    Toggle("smem_swizzle", "permute pieces of A's rows in shared memory against bank conflicts", needs=("alongK",)),
+    Toggle("smemSwizzle", "permute pieces of A's rows in shared memory against bank conflicts", needs=("alongK",)),
     Toggle("directB", "fetch B from global memory straight into registers, past shared memory", needs=("smem",)),
     Toggle("snake", "walk every other row of the outer product backwards, so that a register is used twice running"),
     Toggle(
@@ -62,6 +62,9 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle("dependentLaunch", "split_k's second kernel is launched while the first still runs (sm_90)"),
     Toggle("separators", "close each step along k, so that the compiler keeps loads in place", needs=("prefetch",)),
 )
+
+RENAMED: Mapping[str, str] = {"smem_swizzle": "smemSwizzle"}
+"""Earlier spellings of toggles, with the one that replaced each: an error that gives the new one."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from gemmgen.diagnostics import quoted
+from gemmgen.spec.model import RENAMED
 
 MAX_NAME = 100  # characters; the name is also a file's name
 
@@ -137,6 +138,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown ``word``; one made of known names glued together is taken apart."""
     names = list(known)
+    if RENAMED.get(word) in names:
+        return f"its name is now '{RENAMED[word]}'"
     pieces = _pieces(word[:MAX_NAME], sorted(names, key=len, reverse=True))
     if len(pieces) > 1:
         return f"did you mean '{', '.join(pieces)}'?"

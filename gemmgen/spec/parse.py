@@ -12,7 +12,7 @@ from typing import Any
 from gemmgen.diagnostics import ArgumentError, Problem, Source, Span, SpecError, quoted
 from gemmgen.spec.check import Subject, notes, problems
 from gemmgen.spec.lines import Line, Word, normalised, read_lines
-from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
+from gemmgen.spec.model import DTYPES, ORDERS, RENAMED, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean, nearest
 from gemmgen.spec.steps import most_hint
 from gemmgen.spec.tuning import read_choice
@@ -169,6 +169,8 @@ def _row(draft: _Draft, line: Line) -> tuple[Setting, int] | None:
 
 def _meant(word: str) -> str:
     """A hint for an unknown setting; one glued to what follows is taken apart."""
+    if word in RENAMED:
+        return f"the toggle's name is now '{RENAMED[word]}'; write 'use {RENAMED[word]}'"
     glued = next((s for s in _STARTS if word.startswith(s)), None)
     if glued and len(word) <= 60:
         return f"did you mean '{glued} {word[len(glued) :]}'?"

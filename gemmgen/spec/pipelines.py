@@ -62,9 +62,9 @@ def adds_vectors(spec: Spec) -> bool:
 def idle_swizzle(spec: Spec) -> Iterator[str]:
     """A swizzle that is asked for and has no effect."""
     item = spec.matrices[0].dtype.bytes
-    if spec.has("smem_swizzle") and item * spec.block[2] not in SWIZZLED:
+    if spec.has("smemSwizzle") and item * spec.block[2] not in SWIZZLED:
         can = _or([nbytes // item for nbytes in SWIZZLED])
-        yield f"smem_swizzle has no effect on rows of BK {spec.block[2]}; BK {can} can be swizzled"
+        yield f"smemSwizzle has no effect on rows of BK {spec.block[2]}; BK {can} can be swizzled"
 
 
 def pipeline_problems(s: Subject) -> Iterator[Problem]:
@@ -174,7 +174,7 @@ def _tma(s: Subject) -> Iterator[Problem]:
     for name in ("pad_a", "pad_b"):
         if s.good(name) and (pad := getattr(s.spec, name)) > 0:
             message = f"tma writes a tile's rows one behind another, and {name} {pad} sets them apart"
-            hint = f"leave {name} out; smem_swizzle is TMA's way round bank conflicts"
+            hint = f"leave {name} out; smemSwizzle is TMA's way round bank conflicts"
             yield Problem(message, hint, s.span(name))
     if s.good("BM", "BN", "BK") and not s.no_bk:
         yield from _tma_boxes(s)
@@ -222,7 +222,7 @@ def _tma_alignment(s: Subject) -> Iterator[Problem]:
             size = item * extent * bk
             message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {name} {extent} by BK {bk} is {size}"
             yield Problem(message, f"{name} {_or(multiples_near(extent, step))} is right", s.span(name, "tile block"))
-    if s.spec.has("smem_swizzle") and s.spec.matrices[0].dtype.bytes * bk in SWIZZLED and bm % SWIZZLED_ROWS:
+    if s.spec.has("smemSwizzle") and s.spec.matrices[0].dtype.bytes * bk in SWIZZLED and bm % SWIZZLED_ROWS:
         message = f"tma swizzles {SWIZZLED_ROWS} rows at a time, and BM {bm} is not a multiple of {SWIZZLED_ROWS}"
         near = multiples_near(bm, SWIZZLED_ROWS)
         yield Problem(message, f"BM {_or(near)} is right", s.span("BM", "tile block"))

@@ -295,7 +295,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("transposeA", transpose_a),
     ("pad_a", pad("A")),
     ("pad_b", pad("B")),
-    ("smem_swizzle", smem_swizzle),
+    ("smemSwizzle", smem_swizzle),
     ("warptile", warptile),
     ("coalescing", coalescing),
     ("cpasync", cpasync),

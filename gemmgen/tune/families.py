@@ -17,7 +17,7 @@ from gemmgen.tune.shapes import SKINNY, Shape
 TILE = frozenset({"coalescing", "smem", "float4", "warptile"})
 TRANSPOSED = TILE | {"transposeA"}
 ENGINE = TILE | {"tma", "release", "alongK", "prefetch", "snake", "separators"}
-ENGINES = (ENGINE, ENGINE - {"release"}, ENGINE | {"smem_swizzle"}, ENGINE - {"separators"})
+ENGINES = (ENGINE, ENGINE - {"release"}, ENGINE | {"smemSwizzle"}, ENGINE - {"separators"})
 
 BLOCKS_WANTED = 132
 """Blocks that fill a large GPU once: with fewer, K is split among more of them."""

@@ -11,7 +11,7 @@ ALL = "coalescing, smem, transposeA, float4"
 WARP = "tile block 128x128x16\ntile warp 64x64\ntile thread 8x4\n"
 ENGINE = (
     "tile block 128x128x32\ntile warp 32x128\ntile thread 1x4\n"
-    "use coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, alongK, smem_swizzle"
+    "use coalescing, smem, float4, warptile(m_iter=8, n_iter=4), tma, alongK, smemSwizzle"
 )
 MANY = "stages 3\nunroll 8\nmin_blocks 2\ncta_swizzle 8\npersistent 264\n"
 TEXTS = {
