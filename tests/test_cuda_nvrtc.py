@@ -18,7 +18,7 @@ from gemmgen.lower import lower
 from gemmgen.runtime.nvrtc import Compiled, NvrtcMissing, compile_cubin, version
 from gemmgen.spec.ladder import LADDER, ladder_path
 from gemmgen.spec.parse import load, parse
-from gemmgen.spec.pipelines import architecture_problem
+from gemmgen.spec.architecture import architecture_problem
 
 
 def missing() -> str | None:

@@ -71,7 +71,7 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
     """
     import gemmgen
     from gemmgen.cuda.emit import emit_cuda
-    from gemmgen.spec.pipelines import architecture_problem
+    from gemmgen.spec.architecture import architecture_problem
 
     made: dict[str, Text] = {}
     for spec in specs:

@@ -127,7 +127,7 @@ def timed_ladder(size: Size) -> LadderResult:
     from gemmgen.report.ladder import RUNGS, LadderResult, RungResult
     from gemmgen.runtime.device import required
     from gemmgen.spec.ladder import ladder_path
-    from gemmgen.spec.pipelines import architecture_problem
+    from gemmgen.spec.architecture import architecture_problem
 
     specs = {rung: gemmgen.load(ladder_path(rung.spec)) for rung in RUNGS}
     problems = {rung: architecture_problem(spec, required().arch) for rung, spec in specs.items()}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from gemmgen.ir.memory import declared_size
+
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
     from gemmgen.tile.variant import Variant
@@ -19,6 +21,10 @@ OperandName = Literal["A", "B", "C"]
 # The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability").
 SHARED_LIMIT = 227 * 1024
+
+BARRIER_BYTES = 8
+BOX_ALIGN = 128
+"""Bytes to which a box in shared memory must be aligned (PTX ISA, "cp.async.bulk.tensor")."""
 
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
@@ -191,7 +197,16 @@ class TileProgram:
 
     @property
     def shared_bytes(self) -> int:
-        return max(self.tile_bytes, self.sums_bytes)
+        """Shared memory of a block, as the compiler lays it out: that of the kernel IR."""
+        tiles = [(b.bytes, BOX_ALIGN if self.how == "tma" else 16) for b in self.buffers]
+        more = max(0, self.sums_bytes - self.tile_bytes)
+        return declared_size([*tiles, *self._barriers], more, bool(self.sums_bytes))
+
+    @property
+    def _barriers(self) -> list[tuple[int, int]]:
+        """Bytes and alignments of the arrays of barriers that say when tiles have landed, or may be overwritten."""
+        count = 0 if self.how != "tma" else 2 if self.pipeline.release else 1
+        return [(BARRIER_BYTES * self.pipeline.depth, BARRIER_BYTES)] * count
 
     @property
     def tile_bytes(self) -> int:

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.spec.model import SETTINGS
-from gemmgen.spec.pipelines import SWIZZLED, adds_vectors
+from gemmgen.spec.architecture import adds_vectors
+from gemmgen.spec.pipelines import SWIZZLED
 from gemmgen.tile.program import Buffer, Copy, Dim, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 

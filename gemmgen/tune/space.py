@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import SpecError
-from gemmgen.isa.atomic import VECTOR_ARCH
+from gemmgen.spec.architecture import capability, needs
 from gemmgen.spec.model import Spec
-from gemmgen.spec.pipelines import CAPABILITIES, adds_vectors
 from gemmgen.spec.tuning import Choice, settled_choices, shown_value, with_choice
 from gemmgen.tune.estimate import WORST, Estimate, estimate
 from gemmgen.tune.shapes import Align, Shape
@@ -142,10 +141,9 @@ def ranked(space: Space, shape: Shape, gpu: Gpu, align: Align | None = None) -> 
 
 def refused(spec: Spec, gpu: Gpu) -> Estimate | None:
     """Settings that the GPU's architecture does not have."""
-    number = int(gpu.arch.removeprefix("sm_").rstrip("af"))
-    vectors = (("atomics with float4", VECTOR_ARCH),) if adds_vectors(spec) else ()
-    for name, least in (*((t, least) for t, least in CAPABILITIES.items() if spec.has(t)), *vectors):
-        if number < least:
+    there = capability(gpu.arch)
+    for name, least in needs(spec):
+        if there is not None and there < least:
             return Estimate(float("inf"), f"{name} needs sm_{least}, and the GPU is {gpu.arch}")
     return None
 
