@@ -23,6 +23,7 @@ from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.lower import lower
+from gemmgen.spec.architecture import architecture_problem
 from gemmgen.spec.model import Spec
 from gemmgen.tile.variant import EXACT, GUARDED_UNALIGNED
 
@@ -94,6 +95,8 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     try:
         spec = e.ir.spec.replace(**fields)
     except GemmgenError:
+        return None
+    if architecture_problem(spec, e.gpu.arch):
         return None
     m, n, k = e.size
     bm, bn, bk = spec.block

@@ -27,17 +27,18 @@ def explain(
 
     Counts are exact, at any size; times are modelled. Registers and spills come from NVRTC, where it is installed
     and ``compiled`` is left as it is.
-    ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. Raises ArgumentError for an unknown GPU, a negative size,
-    or a product that cannot be launched.
+    ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. Raises ArgumentError for an unknown GPU, or one that lacks
+    what the spec needs, a negative size, or a product that cannot be launched.
     """
     from gemmgen.analysis.explain import Step, explained
-    from gemmgen.api.specs import lower, of_type
+    from gemmgen.api.specs import checked, lower, refuse_unfit
     from gemmgen.cuda.emit import emit_with_lines
     from gemmgen.launch import as_float32
     from gemmgen.target import gpu as gpu_named
     from gemmgen.tile.variant import EXACT
 
-    spec, target, size = of_type(spec), gpu_named(gpu), _size(m, n, k)
+    spec, target, size = checked(spec), gpu_named(gpu), _size(m, n, k)
+    refuse_unfit(spec, target)
     beta = as_float32(beta)
     plan = _plan(spec, size, beta)
     ir = lower(spec, plan.steps[0].variant if plan.steps else EXACT)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import PAGE, Matrix, matrices, output_for, scalar
+from gemmgen.diagnostics import ArgumentError
 from gemmgen.launch import Launch, LaunchPlan, as_float32, plan
 from gemmgen.launch.placement import ITEM, order_of
 from gemmgen.tile.variant import Variant
@@ -50,12 +51,15 @@ def simulate(
     """
     from gemmgen.api.specs import of_type
     from gemmgen.ir.nodes import KernelIR
+    from gemmgen.spec.architecture import architecture_problem
     from gemmgen.target import gpu as gpu_named
 
-    gpu_named(gpu)
+    target = gpu_named(gpu)
     alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
     only = spec_or_ir if isinstance(spec_or_ir, KernelIR) else None
     spec = of_type(spec_or_ir) if only is None else only.spec
+    if problem := architecture_problem(spec, target.arch):
+        raise ArgumentError(f"{spec.name} does not run on {target.title} ({target.arch}): {problem}")
     output = output_for(A, B, spec, as_float32(beta)) if C is None else C
     operands = matrices(A, B, output, spec)
     steps = plan_of(spec, operands, alpha, beta, None if only is None else only.variant)

@@ -70,13 +70,13 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
     Raises UsageError where two would be one file, and where the architecture lacks what a spec uses.
     """
     import gemmgen
+    from gemmgen.api.specs import unfit
     from gemmgen.cuda.emit import emit_cuda
-    from gemmgen.spec.architecture import architecture_problem
 
     made: dict[str, Text] = {}
     for spec in specs:
         target = arch or spec.arch or default_arch()
-        if problem := architecture_problem(spec, target):
+        if problem := unfit(spec, target):
             raise exits.UsageError(f"{spec.filename}: {problem}; or choose another architecture with --arch")
         for note in spec.notes:
             output.say(f"{spec.filename}: note: {note}")

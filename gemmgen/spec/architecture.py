@@ -14,7 +14,7 @@ from gemmgen.isa.cluster import CLUSTER_SYNC
 from gemmgen.isa.dependent import WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.isa.table import Instruction
 from gemmgen.spec.model import Spec
-from gemmgen.target import ARCHS, Gpu
+from gemmgen.target import ARCHS
 
 INSTRUCTIONS: Mapping[str, Instruction] = {
     "cpasync": cp_async(16),
@@ -60,13 +60,11 @@ def architecture_problem(spec: Spec, arch: str) -> str | None:
     return None
 
 
-def gpu_problem(spec: Spec, gpu: Gpu) -> str | None:
-    """Why a spec cannot run on a GPU, which is named; None if it can. Beside its instructions, the architecture that
-    it is written for must be one whose code the GPU runs."""
-    problem = architecture_problem(spec, gpu.arch)
-    if problem is None and spec.arch is not None and not runs_on(spec.arch, gpu.arch):
-        problem = f"arch {spec.arch} of the spec is code that {gpu.arch} does not run"
-    return None if problem is None else f"{spec.name} does not run on {gpu.title} ({gpu.arch}): {problem}"
+def target_problem(spec: Spec, there: str) -> str | None:
+    """Why a GPU of architecture ``there`` does not run what the spec is written for; None if it does."""
+    if spec.arch is None or runs_on(spec.arch, there):
+        return None
+    return f"'arch {spec.arch}' of the spec makes code that {there} does not run; leave it out, or name another GPU"
 
 
 def runs_on(arch: str, there: str) -> bool:

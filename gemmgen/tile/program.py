@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.memory import declared_size
+from gemmgen.spec.pipelines import BOX_ALIGN
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -23,8 +24,6 @@ OperandName = Literal["A", "B", "C"]
 SHARED_LIMIT = 227 * 1024
 
 BARRIER_BYTES = 8
-BOX_ALIGN = 128
-"""Bytes to which a box in shared memory must be aligned (PTX ISA, "cp.async.bulk.tensor")."""
 
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
@@ -199,14 +198,15 @@ class TileProgram:
     def shared_bytes(self) -> int:
         """Shared memory of a block, as the compiler lays it out: that of the kernel IR."""
         tiles = [(b.bytes, BOX_ALIGN if self.how == "tma" else 16) for b in self.buffers]
+        barriers = [(size, BARRIER_BYTES) for _, size in self.barriers]
         more = max(0, self.sums_bytes - self.tile_bytes)
-        return declared_size([*tiles, *self._barriers], more, bool(self.sums_bytes))
+        return declared_size([*tiles, *barriers], more, together=self.sums_bytes > 0)
 
     @property
-    def _barriers(self) -> list[tuple[int, int]]:
-        """Bytes and alignments of the arrays of barriers that say when tiles have landed, or may be overwritten."""
-        count = 0 if self.how != "tma" else 2 if self.pipeline.release else 1
-        return [(BARRIER_BYTES * self.pipeline.depth, BARRIER_BYTES)] * count
+    def barriers(self) -> list[tuple[str, int]]:
+        """Names and bytes of the arrays of barriers that say when tiles have landed, and may be overwritten."""
+        names = () if self.how != "tma" else ("tileReady", "tileFree") if self.pipeline.release else ("tileReady",)
+        return [(name, BARRIER_BYTES * self.pipeline.depth) for name in names]
 
     @property
     def tile_bytes(self) -> int:
