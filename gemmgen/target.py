@@ -72,6 +72,8 @@ LIMITS: Mapping[str, Limits] = {
     )
 }
 
+MOST = Limits("any", 64, 32, 228 * KB, 227 * KB, 128, KB, 128)
+"""The most that any of them holds."""
 ARCHS: tuple[str, ...] = (
     "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a",
     *(f"sm_{number}{suffix}" for number in (100, 103, 107, 110, 120, 121) for suffix in ("", "a", "f")),

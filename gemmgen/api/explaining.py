@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.launch.placement import ITEM
+from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Compiled, Explanation
@@ -52,10 +53,15 @@ def explain(
         for step in plan.steps
     )
     emitted = emit_with_lines(ir)
-    made = _compiled(ir, emitted.text, target) if compiled else None
+    made = _compiled(ir, emitted.text, target, slow_to_compile(spec)) if compiled else None
     copies = {copy.operand: copy.bytes for copy in plan.copies}
     found = explained(ir, size, target, steps, beta, made, emitted.lines, copies)
-    return found if made is None else replace(found, again=lambda other: explain(other, *size, gpu=target, beta=beta))
+    return found if made is None else replace(found, again=lambda other: _again(other, size, target, beta))
+
+
+def _again(other: Spec, size: tuple[int, int, int], gpu: Gpu, beta: float) -> Explanation:
+    """Another spec for the same product; where it would take long to compile, as it is written."""
+    return explain(other, *size, gpu=gpu, beta=beta, compiled=not slow_to_compile(other))
 
 
 def launches(spec: Spec, size: tuple[int, int, int], beta: float = 0.0) -> int:
@@ -86,14 +92,14 @@ def _strides(spec: Spec, leading: tuple[int, int, int]) -> tuple[tuple[int, int]
     return tuple((ld, 1) if order == "row" else (1, ld) for ld, order in zip(leading, orders, strict=True))
 
 
-def _compiled(ir: KernelIR, text: str, gpu: Gpu) -> Compiled | None:
+def _compiled(ir: KernelIR, text: str, gpu: Gpu, slow: str) -> Compiled | None:
     """Registers and spills by NVRTC; None where it is missing, or knows no architecture that runs on the GPU."""
     from gemmgen.analysis.explain import Compiled
     from gemmgen.diagnostics import CompileError
     from gemmgen.runtime.nvrtc import compile_cubin
 
     try:
-        compiled = compile_cubin(text, gpu.arch, name=ir.name)
+        compiled = compile_cubin(text, gpu.arch, name=ir.name, slow=slow)
     except CompileError:
         return None
     return Compiled(compiled.resources.registers, compiled.resources.spill_bytes, gpu.arch, _loop(compiled.cubin))

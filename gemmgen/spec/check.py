@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gemmgen.diagnostics import Problem, Span, SpecError, quoted
 from gemmgen.ir.types import WARP
+from gemmgen.spec.effort import spill_notes
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
@@ -62,7 +63,7 @@ def problems(subject: Subject) -> list[Problem]:
 
 def notes(spec: Spec) -> tuple[str, ...]:
     """What is legal and worth saying."""
-    found = [*idle(spec), *idle_swizzle(spec)]
+    found = [*idle(spec), *idle_swizzle(spec), *spill_notes(spec)]
     if spec.warp is not None and not spec.has("warptile"):
         found.append(f"tile warp {spec.warp[0]}x{spec.warp[1]} has no effect without 'use warptile'")
     return tuple(found)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.architecture import adds_vectors
+from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import SWIZZLED
 from gemmgen.tile.program import Buffer, Copy, Dim, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
