@@ -16,9 +16,9 @@ from gemmgen.ir.nodes import Alloc, Array, Fma, Load, Param, Ref, Store
 from gemmgen.launch import VARIANTS
 from gemmgen.lower import lower
 from gemmgen.runtime.nvrtc import Compiled, NvrtcMissing, compile_cubin, version
+from gemmgen.spec.architecture import architecture_problem
 from gemmgen.spec.ladder import LADDER, ladder_path
 from gemmgen.spec.parse import load, parse
-from gemmgen.spec.pipelines import architecture_problem
 
 
 def missing() -> str | None:

@@ -8,13 +8,10 @@ from collections.abc import Iterator, Sequence
 from gemmgen.cuda.layout import Line
 from gemmgen.cuda.terms import dimensions
 from gemmgen.ir.expr import Expr
-from gemmgen.ir.memory import in_memory_order, replaced_bytes
+from gemmgen.ir.memory import STATIC_SHARED_BYTES, in_memory_order, replaced_bytes
 from gemmgen.ir.nodes import Array, KernelIR
 from gemmgen.ir.show import show
 from gemmgen.ir.types import F32
-
-STATIC_SHARED_BYTES = 48 * 1024
-"""What a kernel may declare; more has to be asked for at launch (CUDA C++ Programming Guide, compute capabilities)."""
 
 
 def shared_parts(ir: KernelIR, dynamic: bool) -> Iterator[Line]:

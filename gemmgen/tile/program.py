@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gemmgen.ir.memory import declared_size
 from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
 from gemmgen.ir.variant import Variant
+from gemmgen.spec.pipelines import BOX_ALIGN
 
 # The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability").
 SHARED_LIMIT = 227 * 1024
+
+BARRIER_BYTES = 8
 
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
@@ -194,7 +198,17 @@ class TileProgram:
 
     @property
     def shared_bytes(self) -> int:
-        return max(self.tile_bytes, self.sums_bytes)
+        """Shared memory of a block, as the compiler lays it out: that of the kernel IR."""
+        tiles = [(b.bytes, BOX_ALIGN if self.how == "tma" else 16) for b in self.buffers]
+        barriers = [(size, BARRIER_BYTES) for _, size in self.barriers]
+        more = max(0, self.sums_bytes - self.tile_bytes)
+        return declared_size([*tiles, *barriers], more, together=self.sums_bytes > 0)
+
+    @property
+    def barriers(self) -> list[tuple[str, int]]:
+        """Names and bytes of the arrays of barriers that say when tiles have landed, and may be overwritten."""
+        names = () if self.how != "tma" else ("tileReady", "tileFree") if self.pipeline.release else ("tileReady",)
+        return [(name, BARRIER_BYTES * self.pipeline.depth) for name in names]
 
     @property
     def tile_bytes(self) -> int:
