@@ -21,7 +21,7 @@ from gemmgen.analysis.explain import Explanation, named_registers, register_limi
 from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.diagnostics import GemmgenError
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.variant import EXACT, GUARDED_UNALIGNED
 from gemmgen.lower import lower
 from gemmgen.spec.architecture import architecture_problem

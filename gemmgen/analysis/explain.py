@@ -17,7 +17,8 @@ from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import Occupancy, occupancy_of, registers_per_block
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity, items_of
-from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Alloc, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
 from gemmgen.isa.memory import LINE
 from gemmgen.spec.model import Spec

@@ -11,7 +11,7 @@ from gemmgen.spec.effort import slow_to_compile
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Compiled, Explanation
     from gemmgen.analysis.sass import MainLoop
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.launch import LaunchPlan
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu

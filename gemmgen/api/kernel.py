@@ -14,7 +14,8 @@ from gemmgen.launch.placement import OPERANDS
 from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR, Part
+    from gemmgen.ir.kernel import KernelIR
+    from gemmgen.ir.program import Part
     from gemmgen.runtime.arrays import TorchMatrices
     from gemmgen.runtime.cubin import Resources
     from gemmgen.runtime.device import Device as Gpu

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.ir.program import Program
     from gemmgen.sim.faults import Fault
     from gemmgen.sim.run import GlobalArray, RunResult
@@ -51,7 +51,7 @@ def simulate(
     Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
     """
     from gemmgen.api.specs import of_type
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.spec.architecture import architecture_problem
     from gemmgen.target import gpu as gpu_named
 

@@ -11,7 +11,7 @@ from gemmgen.diagnostics import ArgumentError, SpecError
 from gemmgen.ir.variant import VARIANTS, Variant
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
 

@@ -14,7 +14,7 @@ from gemmgen.diagnostics import SpecError
 from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.runtime.nvrtc import Compiled
     from gemmgen.spec.model import Spec
 

@@ -15,8 +15,9 @@ from gemmgen.cuda.shared import shared_parts
 from gemmgen.cuda.statements import Printer, pointer_type
 from gemmgen.cuda.terms import declaration
 from gemmgen.ir.expr import value_of
+from gemmgen.ir.kernel import Constant, KernelIR, Param
 from gemmgen.ir.memory import STATIC_SHARED_BYTES, declared_apart
-from gemmgen.ir.nodes import Constant, KernelIR, Load, Param, Store, walk
+from gemmgen.ir.nodes import Load, Store, walk
 from gemmgen.ir.reach import global_bytes
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from gemmgen.cuda.layout import Line
 from gemmgen.cuda.terms import dimensions
-from gemmgen.ir.expr import Expr
+from gemmgen.ir.expr import Expr, show
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.memory import STATIC_SHARED_BYTES, in_memory_order, replaced_bytes
-from gemmgen.ir.nodes import Array, KernelIR
-from gemmgen.ir.show import show
+from gemmgen.ir.nodes import Array
 from gemmgen.ir.types import F32
 
 

@@ -4,7 +4,8 @@ another when all warps are done with them."""
 from __future__ import annotations
 
 from gemmgen.ir.expr import Const, Expr
-from gemmgen.ir.nodes import Array, Call, If, MapRef, Ref, Stmt, TensorMap
+from gemmgen.ir.kernel import TensorMap
+from gemmgen.ir.nodes import Array, Call, If, MapRef, Ref, Stmt
 from gemmgen.ir.types import U64, WARP
 from gemmgen.isa.async_copy import (
     MBARRIER_EXPECT,

@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 from gemmgen.ir.expr import Const, Expr, Var
-from gemmgen.ir.nodes import (
-    Alloc,
-    Array,
-    Call,
-    Compute,
-    Constant,
-    FBin,
-    If,
-    KernelIR,
-    Load,
-    Param,
-    Read,
-    Ref,
-    Scalar,
-    Section,
-    Stmt,
-)
+from gemmgen.ir.kernel import Constant, KernelIR, Param
+from gemmgen.ir.nodes import Alloc, Array, Call, Compute, FBin, If, Load, Read, Ref, Scalar, Section, Stmt
 from gemmgen.isa.dependent import WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.lower.epilogue import put
 from gemmgen.lower.lines import Lines, launched_early, lines_of

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gemmgen.ir.expr import Const
-from gemmgen.ir.nodes import Alloc, Call, Compute, FBin, If, KernelIR, Load, Param, Read, Scalar, Section, Stmt, Store
+from gemmgen.ir.kernel import KernelIR, Param
+from gemmgen.ir.nodes import Alloc, Call, Compute, FBin, If, Load, Read, Scalar, Section, Stmt, Store
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
 from gemmgen.lower.lines import lines_of
 from gemmgen.lower.nest import nest

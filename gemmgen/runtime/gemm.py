@@ -27,7 +27,7 @@ from gemmgen.runtime.arrays import (
 from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import Part
+    from gemmgen.ir.program import Part
     from gemmgen.ir.variant import Variant
     from gemmgen.launch import Launch, LaunchPlan
     from gemmgen.runtime.copies import Copies

@@ -136,11 +136,11 @@ def _operands(s: Subject) -> Iterator[Problem]:
         operand = getattr(s.spec, name)
         for value, known in ((operand.dtype, DTYPES), (operand.order, ORDERS)):
             if value not in known:
-                hint = f"{' and '.join(known)} {'is' if len(known) == 1 else 'are'}"
+                hint = f"write {', '.join(known[:-1])} or {known[-1]}"
                 yield Problem(f"operand {name}: {quoted(value)} is not supported", hint, s.span(f"operands {name}"))
     if s.spec.accumulate not in SUM_TYPES:
         message = f"accumulate: {quoted(s.spec.accumulate)} is not supported"
-        yield Problem(message, f"{' and '.join(SUM_TYPES)} is", s.span("operands accumulate"))
+        yield Problem(message, f"write {SUM_TYPES[0]}", s.span("operands accumulate"))
     yield from _types(s)
 
 
