@@ -97,10 +97,10 @@ def lower(spec: Spec, variant: str | Variant = "exact") -> KernelIR:
 
 def architecture(arch: str, spec: Spec) -> str:
     """``arch`` if it names one, as sm_90 does, and has what the spec uses. Raises ArgumentError else."""
-    from gemmgen.spec.architecture import unknown_architecture
+    from gemmgen.spec.architecture import known_architectures, unknown_architecture
 
     if not isinstance(arch, str) or re.fullmatch(r"(sm|compute)_[1-9][0-9]{1,2}[af]?", arch) is None:
-        raise ArgumentError(f"arch is {arch!r}; it is written as in 'sm_90'")
+        raise ArgumentError(f"arch is {arch!r}; it is written as in 'sm_90'; {known_architectures()}")
     if problem := unfit(spec, arch) or unknown_architecture(arch):
         raise ArgumentError(problem)
     return arch

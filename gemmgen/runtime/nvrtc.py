@@ -137,7 +137,7 @@ def _made(
     except NvrtcMissing:
         raise
     except CompileError as error:
-        _refuse_unknown(arch, error)
+        _refuse_unknown(arch, line, error)
         raise
     return found
 
@@ -157,13 +157,14 @@ def _too_slow(name: str, how_long: str, slow: str) -> str:
     return f"compiling {name} took {how_long} and was given up: {slow}; {hint}"
 
 
-def _refuse_unknown(arch: str, error: CompileError) -> None:
+def _refuse_unknown(arch: str, line: tuple[str, ...], error: CompileError) -> None:
     """Raise UnknownArchitecture where ``error`` came of an architecture that this NVRTC does not know."""
     known = supported_archs()
     found = re.fullmatch(r"(?:sm|compute)_([0-9]+)[af]?", arch)
     if found is None or int(found.group(1)) not in known:
         names, release = ", ".join(f"sm_{number}" for number in known), ".".join(map(str, version()))
-        raise UnknownArchitecture(f"NVRTC {release} does not compile for {arch}; it does for {names}") from error
+        what = f"NVRTC {release} does not compile for {arch}; it does for {names}"
+        raise UnknownArchitecture(f"{what} (options {' '.join(line)})") from error
 
 
 def supported_archs() -> tuple[int, ...]:

@@ -93,11 +93,16 @@ def capability(arch: str) -> int | None:
     return None if found is None else int(found.group(1))
 
 
+def known_architectures() -> str:
+    """Those that there is machine code for, in words."""
+    return f"known are {', '.join(ARCHS)}"
+
+
 def unknown_architecture(arch: str) -> str | None:
     """Why there is no machine code for ``arch``, with the list of those that there is code for; None if there is."""
     if arch in ARCHS:
         return None
-    known = f"known are {', '.join(ARCHS)}"
+    known = known_architectures()
     real = arch.replace("compute_", "sm_")
     if real != arch and real in ARCHS:
         return f"{arch!r} is a virtual architecture, for which there is no machine code; write {real!r}; {known}"
