@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemmgen.tile.variant import EXACT, VARIANTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipelinehelp import resources_of
@@ -17,6 +16,7 @@ import gemmgen
 from gemmgen import ArgumentError, CompileError, SpecError
 from gemmgen.cli import run
 from gemmgen.cuda.emit import emit_cuda
+from gemmgen.ir.variant import EXACT, VARIANTS
 from gemmgen.launch import plan_aligned
 from gemmgen.spec.architecture import INSTRUCTIONS, architecture_problem, known_architectures, runs_on
 from gemmgen.spec.ladder import ladder_names, ladder_path

@@ -9,32 +9,14 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.types import numpy_dtype
 from gemmgen.runtime.driver import LEGACY_STREAM
 from gemmgen.runtime.memory import DeviceArray, download_view
-
-Kind = Literal["numpy", "torch", "cupy", "cuda"]
-HOST = -1
-
-
-class ArrayView(NamedTuple):
-    """An array where it lies. ``strides`` in elements, ``address`` in bytes, ``device`` a GPU's number or HOST.
-
-    ``dtype`` is NumPy's name, with the byte order where it is not the machine's. ``kind`` says whose array it is;
-    "cuda" is any other device array. ``owner`` is the array itself, which keeps the memory alive.
-    """
-
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    device: int
-    read_only: bool
-    kind: Kind
-    owner: Any
+from gemmgen.runtime.views import HOST as HOST
+from gemmgen.runtime.views import ArrayView as ArrayView
 
 
 def view(x: Any, name: str = "array", stream: int = 0) -> ArrayView:
@@ -279,7 +261,7 @@ def _foreign(x: Any, name: str, stream: int) -> ArrayView:
     if address % size:
         _refuse_odd_address(name, address, size)
     device = int(found.device_id) if found.is_device_accessible else HOST
-    kind: Kind = "cuda" if device != HOST else "numpy"
+    kind: Literal["cuda", "numpy"] = "cuda" if device != HOST else "numpy"
     return ArrayView(address, shape, strides, found.dtype.name, device, bool(found.readonly), kind, (x, found))
 
 
