@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.ir.types import numpy_dtype
+from gemmgen.ir.types import BF16, numpy_dtype
 from gemmgen.runtime.driver import LEGACY_STREAM
 from gemmgen.runtime.memory import DeviceArray, download_view
 from gemmgen.runtime.views import HOST as HOST
@@ -149,7 +149,10 @@ def to_host(x: Any) -> Any:
 
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return x.detach().cpu().numpy()
+        values = x.detach().cpu()
+        if values.dtype is torch.bfloat16:  # which torch gives no NumPy array of
+            return values.view(torch.int16).numpy().view(BF16.numpy_dtype)
+        return values.numpy()
     if _is_cupy(x):
         return x.get()
     if type(x).__module__ == "numpy" or hasattr(x, "__array_interface__"):
