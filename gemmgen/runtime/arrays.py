@@ -81,7 +81,7 @@ def torch_stream(device: int) -> int:
 
 
 def torch_new(A: Any, B: Any, dtype: str) -> Any:
-    """A new tensor for A @ B in row order, of the element type of that name, where both are torch's own CUDA matrices; else None.
+    """A new tensor for A @ B in row order, of the type ``dtype``, where both are torch's own CUDA matrices; else None.
 
     It may be used on torch's current stream at once.
     """
