@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gemmgen.runtime.cache import Cache, Entry
 
 STATIC_SHARED_LIMIT = 48 << 10  # bytes a kernel may declare; NVRTC itself accepts more, and the driver then refuses
-PATIENCE = 30.0
+PATIENCE = 20.0
 Kind = Literal["cubin", "ptx"]
 INSTALL = "pip install nvidia-cuda-nvrtc cuda-bindings"
 
@@ -108,7 +108,7 @@ def compile_ptx(
 
 
 def patience() -> float:
-    """Seconds of processor time that a slow compilation may take: GEMMGEN_COMPILE_SECONDS, else 30."""
+    """Seconds of processor time that a slow compilation may take: GEMMGEN_COMPILE_SECONDS, else 20."""
     given = os.environ.get("GEMMGEN_COMPILE_SECONDS", "")
     try:
         seconds = float(given or PATIENCE)
