@@ -16,13 +16,13 @@ import gemmgen
 from gemmgen import ArgumentError, CompileError, SpecError
 from gemmgen.cli import run
 from gemmgen.cuda.emit import emit_cuda
+from gemmgen.ir.variant import EXACT
 from gemmgen.launch import plan_aligned
 from gemmgen.spec.architecture import INSTRUCTIONS, architecture_problem, known_architectures, runs_on
 from gemmgen.spec.ladder import ladder_names, ladder_path
 from gemmgen.spec.model import SETTINGS, Spec
 from gemmgen.target import ARCHS, GPUS, LIMITS
 from gemmgen.tile import build
-from gemmgen.tile.variant import EXACT
 from gemmgen.tune.tuning import tune
 
 STAGED = "kernel staged\ntile block 16x16x8\ntile thread 4x4\nuse coalescing, smem\n"
