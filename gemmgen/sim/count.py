@@ -97,7 +97,6 @@ def counters(sites: Iterable[Site], math: Mapping[Pipe, int]) -> dict[str, Any]:
     return {
         **{space: {op: total(space, op) for op in ("load", "store")} for space in TOTALS},
         "fma": math.get(FMA.pipe, 0) // FMA.flops,
-        "math": dict(math),
         "accesses": [_access(s, c) for s, c in counted],
     }
 
@@ -131,8 +130,4 @@ def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         accesses += b["accesses"]
     return {
         space: {op: {k: v + b[space][op][k] for k, v in a[space][op].items()} for op in a[space]} for space in TOTALS
-    } | {"fma": a["fma"] + b["fma"], "math": _sum(a["math"], b["math"]), "accesses": accesses}
-
-
-def _sum(a: Mapping[Pipe, int], b: Mapping[Pipe, int]) -> dict[Pipe, int]:
-    return {pipe: a.get(pipe, 0) + b.get(pipe, 0) for pipe in (*a, *b)}
+    } | {"fma": a["fma"] + b["fma"], "accesses": accesses}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.ir.types import F32
+from gemmgen.isa.table import Pipe
 from gemmgen.sim import count
 from gemmgen.sim.cost import blocks_at_once
 from gemmgen.sim.faults import Fault
@@ -37,10 +39,12 @@ DEFAULT = Options()
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a launch did wrong, and what it cost. ``counters`` has the keys global, shared, fma and accesses."""
+    """What a launch did wrong, and what it cost. ``counters`` has the keys global, shared, fma and accesses; ``math``
+    are the flops of each pipe."""
 
     faults: tuple[Fault, ...]
     counters: dict[str, Any]
+    math: Mapping[Pipe, int] = field(default_factory=dict)
 
 
 def run_kernel(
@@ -74,12 +78,13 @@ def run_kernel(
             machine.end()
             if options.progress is not None:
                 options.progress(min(1.0, (first + step) / total))
-    return RunResult(tuple(machine.log.faults), count.counters(machine.sites, machine.math))
+    return RunResult(tuple(machine.log.faults), count.counters(machine.sites, machine.math), dict(machine.math))
 
 
 def merged(results: Sequence[RunResult]) -> RunResult:
     """Several launches as one: all faults, counts added up."""
-    return RunResult(tuple(f for r in results for f in r.faults), count.merged(r.counters for r in results))
+    math = sum((Counter(r.math) for r in results), Counter[Pipe]())
+    return RunResult(tuple(f for r in results for f in r.faults), count.merged(r.counters for r in results), dict(math))
 
 
 def _as_parameters(ir: KernelIR, scalars: Mapping[str, int | float]) -> dict[str, int | float]:
