@@ -100,11 +100,8 @@ def declared_form(pointer: Pointer, scope: Scope) -> Form:
 
 
 def place(m: Machine, ref: Ref, scope: Scope) -> Place:
-    """Raises ValueError where the array that was given is of another type than the program has it."""
-    form, memory, dtype = linear(ref, scope), m.memories[ref.array.name], ref.array.dtype
-    if memory.flat.dtype != dtype.numpy_dtype:
-        raise ValueError(f"{ref.array.name} holds elements of type {memory.flat.dtype}; the program reads {dtype}")
-    return Place(memory, m.values.part(form), m.values.uniform(form))
+    form = linear(ref, scope)
+    return Place(m.memory(ref.array.name, ref.array.dtype), m.values.part(form), m.values.uniform(form))
 
 
 def element(m: Machine, ref: Ref, scope: Scope, key: object, line: int | None = None) -> Element:

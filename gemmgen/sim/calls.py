@@ -22,7 +22,6 @@ import numpy as np
 
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import Array, Call, MapRef, Ref, TensorMap
-from gemmgen.isa.counted import work_of
 from gemmgen.isa.memory import box_sectors_of
 from gemmgen.isa.table import Moved
 from gemmgen.sim.access import Element, Place, element, place
@@ -302,12 +301,9 @@ def call(m: Machine, s: Call, scope: Scope) -> Step:
     sites = [Sites(s.origin) for _ in s.args]
     for move in s.row.moves:
         _enter_move(m, s.args[move.argument], move, sites[move.argument])
-    work = work_of(s)
     makers = [_argument(m, a, scope, (s, i), sites[i]) for i, a in enumerate(s.args)]
 
     def run(active: Active) -> Generator[Wait, None, None] | None:
-        if work is not None:
-            m.compute(work, active)
         found = meaning(Lanes(m, active), *(make(active) for make in makers))
         return found if blocks(s) else None
 
@@ -339,7 +335,7 @@ def _argument(
         tensor_map = next(t for t in m.ir.tensor_maps if t.name == a.name)
         _enter_move(m, a, Moved(0, "load"), sites)
         (site,) = sites.known.values()
-        through = MapArgument(tensor_map, m.memories[tensor_map.operand], site)
+        through = MapArgument(tensor_map, m.memory(tensor_map.operand, tensor_map.dtype), site)
         return lambda active: through
     if isinstance(a, Expr):
         value = IndexArgument(m.values.array(form_of(a, scope)), m.values.truth(a, scope))

@@ -52,18 +52,18 @@ BATCH_S = 4e-3
 
 
 @dataclass(frozen=True)
-class Work:
+class Amount:
     """What one thread does: ``steps`` statements (a nest of multiply-adds is one), ``moved`` elements, ``products``."""
 
     steps: float = 0
     moved: float = 0
     products: float = 0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.steps + other.steps, self.moved + other.moved, self.products + other.products)
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.steps + other.steps, self.moved + other.moved, self.products + other.products)
 
-    def times(self, n: float) -> Work:
-        return Work(self.steps * n, self.moved * n, self.products * n)
+    def times(self, n: float) -> Amount:
+        return Amount(self.steps * n, self.moved * n, self.products * n)
 
 
 def blocks_at_once(ir: KernelIR, total: int, memory_bytes: int = 200 << 20) -> int:
@@ -98,20 +98,20 @@ def estimate_seconds(ir: KernelIR, grid: tuple[int, int, int], scalars: Mapping[
     return batches * (BATCH_S + work.steps * STEP_S) + lanes * (work.moved * MOVED_S + work.products * PRODUCT_S)
 
 
-def _all(body: tuple[Stmt, ...], known: dict[str, int | float]) -> Work:
-    total = Work()
+def _all(body: tuple[Stmt, ...], known: dict[str, int | float]) -> Amount:
+    total = Amount()
     for s in body:
         total += _one(s, known)
     return total
 
 
-def _one(s: Stmt, known: dict[str, int | float]) -> Work:
+def _one(s: Stmt, known: dict[str, int | float]) -> Amount:
     match s:
         case Let(var, expr):
             known[var.name] = _value(expr, known)
-            return Work()
+            return Amount()
         case LetPointer():
-            return Work()
+            return Amount()
         case For():
             return _loop(s, known)
         case If(_, then, orelse):
@@ -119,29 +119,29 @@ def _one(s: Stmt, known: dict[str, int | float]) -> Work:
         case Section(_, body) | Pinned(_, body):
             return _all(body, known)
         case Roles(roles):
-            return sum((_all(r.body, dict(known)) for r in roles), Work())
+            return sum((_all(r.body, dict(known)) for r in roles), Amount())
         case Load(width=width) | Store(width=width):
-            return Work(1, width)
+            return Amount(1, width)
         case Fma(fused=fused):
-            return Work(FUSED_STEPS if fused else 1, 0, 1)
+            return Amount(FUSED_STEPS if fused else 1, 0, 1)
         case Compute():
-            return Work(1, 1)
+            return Amount(1, 1)
         case Alloc(array, init):
-            return Work(0.1) if init is None else Work(1, prod(shape_of(array)))
+            return Amount(0.1) if init is None else Amount(1, prod(shape_of(array)))
         case Call():
-            return Work(4, 4)
+            return Amount(4, 4)
         case Sync():
-            return Work(1)
+            return Amount(1)
         case _:
             assert_never(s)
 
 
-def _loop(s: For, known: dict[str, int | float]) -> Work:
+def _loop(s: For, known: dict[str, int | float]) -> Amount:
     start, stop, step = (int(_value(e, known)) for e in (s.start, s.stop, s.step))
     trips = len(range(start, stop, max(1, step)))
     body = _all(s.body, known | {s.var.name: start})
     if body.products and not body.moved:  # a nest of multiply-adds is one statement
-        return Work(min(body.steps, FUSED_STEPS), 0, body.products * trips)
+        return Amount(min(body.steps, FUSED_STEPS), 0, body.products * trips)
     return body.times(trips)
 
 

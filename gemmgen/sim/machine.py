@@ -10,7 +10,7 @@ import numpy as np
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.memory import in_memory_order
 from gemmgen.ir.nodes import Array, KernelIR, shape_of, size_bytes
-from gemmgen.ir.types import VECTOR_BYTES
+from gemmgen.ir.types import VECTOR_BYTES, DType
 from gemmgen.isa.table import Pipe, Work
 from gemmgen.sim.arrival import ArrivingShadow
 from gemmgen.sim.clock import Clock
@@ -133,6 +133,13 @@ class Machine:
         """The active lanes have waited for the kernel before: what it wrote has arrived."""
         for arriving in self.arriving.values():
             arriving.wait(active)
+
+    def memory(self, name: str, dtype: DType) -> Memory:
+        """An array in memory. Raises ValueError where what was given for it is not of the program's type."""
+        found = self.memories[name]
+        if found.flat.dtype != dtype.numpy_dtype:
+            raise ValueError(f"{name} is of type {found.flat.dtype}; the program has {dtype.numpy} there")
+        return found
 
     def register(self, array: Array) -> Register:
         """The register array that a declaration or an access names."""

@@ -195,9 +195,7 @@ class Memory:
         return element % self.block_size - self.base if self.block_size else element
 
     def _aligned(self, part: Part, offset: int, width: int) -> bool:
-        if width == 1 and self.phase % self.item == 0:
-            return True
-        residue, need = part.residue(width), width * self.item
+        residue, need = part.residue(width) if width > 1 else 0, width * self.item
         return residue >= 0 and ((residue + offset) * self.item + self.phase) % need == 0 and self.align >= need
 
     def _report_misaligned(self, site: Site, lanes: Bools, part: Part, offset: int) -> None:
