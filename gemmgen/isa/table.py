@@ -24,6 +24,18 @@ class Moved:
     past_l1: bool = False
 
 
+Pipe = Literal["fma", "tensor"]
+"""The units of a multiprocessor whose arithmetic is counted, each for itself."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Arithmetic: ``flops`` for each thread that executes it, on one pipe. A warp's instruction is shared by its 32."""
+
+    pipe: Pipe
+    flops: int
+
+
 @dataclass(frozen=True)
 class Instruction:
     """A hardware operation outside the core of the compiler.
@@ -31,7 +43,8 @@ class Instruction:
     ``helper`` is the CUDA text of a small named function (printed once, before the kernel); a Call prints as
     ``name(arguments)``. ``meaning`` runs it on NumPy arrays of lanes. ``effects`` says what it reads, writes,
     acquires and releases; ``arch`` is the minimum architecture (80, 90); ``needs`` are texts that must stand before its
-    helper, each printed once. ``moves`` are its accesses to memory, as the hardware counts them.
+    helper, each printed once. ``moves`` are its accesses to memory, as the hardware counts them, and ``work`` is its
+    arithmetic.
     """
 
     name: str
@@ -41,3 +54,4 @@ class Instruction:
     arch: int = 50
     needs: tuple[str, ...] = ()
     moves: tuple[Moved, ...] = ()
+    work: Work | None = None
