@@ -204,7 +204,8 @@ def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
     """The blocks that share a sum leave their parts to one another in shared memory, however C is aligned."""
     thread = p.product.level("thread")
     run = thread.n if p.contiguous("C") == "n" else thread.m
-    return replace(p, cluster_sums=widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1)
+    sums = widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1
+    return replace(p, cluster_sums=sums, output=replace(p.output, width=min(p.output.width, sums)))
 
 
 def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
