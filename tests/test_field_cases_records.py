@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from gemmgen.cli import run
 from gemmgen.dispatch.matmul import _own, _stale, forget
 from gemmgen.dispatch.select import Choice, by_model, choose
 from gemmgen.dispatch.shipped import Winner, shipped
+from gemmgen.runtime.cache import Cache, CacheWarning, Entry
 from gemmgen.target import GPUS
 from gemmgen.tune.families import default_specs
 from gemmgen.tune.records import Machine, Record, Records, RecordsError, RecordsWarning
@@ -301,3 +303,112 @@ def test_old_records_are_migrated_when_the_file_is_opened(write: bool, path: Pat
         assert db.execute("PRAGMA user_version").fetchone() == (2 if write else 1,)
     with Records(path) as book:
         assert {r.key: r.spec for r in book.find()} == found
+
+
+# --- F17: the cache's folder is its owner's ------------------------------------------------------------------------
+
+ENTRY = Entry({"a": 1}, b"code")
+posix = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
+
+
+@posix
+def test_F17_a_new_cache_folder_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache = Cache(tmp_path / "below" / "kernels")
+        assert cache.put("key", ENTRY)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (cache.directory, cache.path("key"))]
+    assert modes == [0o700, 0o600]
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+def test_F17_a_folder_that_others_may_write_is_not_used(mode: int, tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "kernels")
+    assert cache.put("key", ENTRY) and cache.get("key") == ENTRY
+    cache.directory.chmod(mode)
+    with pytest.warns(CacheWarning, match=rf"others may write it \(mode {mode:04o}\); chmod 700 .*GEMMGEN_CACHE_DIR"):
+        assert cache.get("key") is None
+    assert not cache.put("other", ENTRY)
+    assert [p.name for p in cache.directory.iterdir()] == [cache.path("key").name]
+    cache.directory.chmod(0o755)
+    assert cache.get("key") == ENTRY
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a file away")
+def test_F17_what_another_user_owns_is_not_used(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "kernels")
+    assert cache.put("key", ENTRY)
+    os.chown(cache.path("key"), 65534, 65534)
+    assert cache.get("key") is None
+    assert cache.put("key", ENTRY) and cache.get("key") == ENTRY
+    os.chown(cache.directory, 65534, 65534)
+    with pytest.warns(CacheWarning, match=r"belongs to another user \(uid 65534\)"):
+        assert cache.get("key") is None
+
+
+@posix
+def test_F17_a_file_that_others_may_write_is_not_used(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "kernels")
+    assert cache.put("key", ENTRY)
+    cache.path("key").chmod(0o666)
+    assert cache.get("key") is None
+    assert cache.put("key", ENTRY) and cache.get("key") == ENTRY
+
+
+@posix
+def test_F17_the_command_line_says_that_the_folder_is_not_used_and_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    monkeypatch.setenv("GEMMGEN_CACHE_DIR", str(folder))
+    status = run(["compile", "naive", "--emit", "cubin", "-o", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    if "pip install nvidia-cuda-nvrtc" in said:
+        pytest.skip("NVRTC is not installed")
+    assert status == 0 and list((tmp_path / "out").iterdir()) and list(folder.iterdir()) == []
+    assert said.count("warning: the cache folder") == 1 and "others may write it (mode 0777)" in said
+
+
+def test_F17_names_of_temporary_files_cannot_be_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    real = os.replace
+
+    def noted(source: Any, target: Any) -> None:
+        names.append(Path(source).name)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", noted)
+    cache = Cache(tmp_path / "kernels")
+    for _ in range(3):
+        assert cache.put("key", ENTRY)
+    assert len(set(names)) == 3 and not any(str(os.getpid()) == part for n in names for part in n.split("."))
+
+
+def test_F17_an_entry_of_another_format_or_key_counts_as_absent(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "kernels")
+    assert cache.put("key", ENTRY)
+    data = cache.path("key").read_bytes()
+    cache.path("other").write_bytes(data)
+    assert cache.get("other") is None
+    cache.path("key").write_bytes(data.replace(b"gemmgen cache 2\n", b"gemmgen cache 1\n"))
+    assert cache.get("key") is None
+
+
+def test_F17_an_entry_with_other_facts_is_compiled_anew(tmp_path: Path) -> None:
+    from gemmgen.runtime import nvrtc
+
+    cache, source = Cache(tmp_path / "kernels"), 'extern "C" __global__ void k(float* C) { C[0] = 1.0f; }\n'
+    try:
+        good = nvrtc.compile_cubin(source, name="k", cache=cache)
+    except nvrtc.NvrtcMissing as error:
+        pytest.skip(str(error))
+    (path,) = cache.directory.iterdir()
+    for facts in ({}, {"resources": 7, "log": ""}, {"resources": {"colour": 1}, "log": ""}):
+        cache.put(path.stem, Entry(facts, b"?"))
+        again = nvrtc.compile_cubin(source, name="k", cache=cache)
+        assert not again.cached and again.cubin == good.cubin

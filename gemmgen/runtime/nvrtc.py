@@ -19,7 +19,7 @@ from gemmgen.runtime.target import DEFAULT_ARCH
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from gemmgen.runtime.cache import Cache
+    from gemmgen.runtime.cache import Cache, Entry
 
 STATIC_SHARED_LIMIT = 48 << 10  # bytes a kernel may declare; NVRTC itself accepts more, and the driver then refuses
 INSTALL = "pip install nvidia-cuda-nvrtc cuda-bindings"
@@ -60,8 +60,8 @@ def compile_cubin(
 
     line = (f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v", *options)
     store, key = _store(cache, "cubin", source, name, line)
-    if store is not None and (hit := store.get(key)) is not None:
-        return Compiled(hit.code, Resources(**hit.facts["resources"]), hit.facts["log"], arch, line, cached=True)
+    if store is not None and (hit := store.get(key)) is not None and (kept := _kept(hit, arch, line)) is not None:
+        return kept
     code, log = _compile(source, filename or f"{name}.cu", line, "cubin")
     found = cubins.resources(code, name, _spills(log, name))
     if found.shared_bytes > STATIC_SHARED_LIMIT:
@@ -72,6 +72,15 @@ def compile_cubin(
     if store is not None:
         store.put(key, Entry({"resources": found.to_dict(), "log": log, "options": list(line)}, code))
     return Compiled(code, found, log, arch, line)
+
+
+def _kept(hit: Entry, arch: str, line: tuple[str, ...]) -> Compiled | None:
+    """A compilation from the cache; None where its facts are not those that are kept today."""
+    try:
+        resources, log = Resources(**hit.facts["resources"]), hit.facts["log"]
+    except (KeyError, TypeError):
+        return None
+    return Compiled(hit.code, resources, log, arch, line, cached=True)
 
 
 def compile_ptx(
