@@ -9,7 +9,10 @@ from functools import cache
 
 from gemmgen.ir.types import F32, DType
 from gemmgen.isa import async_meaning as meaning
-from gemmgen.isa.table import Instruction, Moved
+from gemmgen.isa.table import Instruction, Moved, Needs
+
+LEAST_ASYNC_BYTES = 4
+"""Bytes that one cp.async moves at least (PTX ISA, "cp.async")."""
 
 SHARED_ADDRESS = """// The address of shared memory as instructions want it: 32 bits.
 __device__ __forceinline__ unsigned int shared_address(const void* p)
@@ -36,7 +39,7 @@ __device__ __forceinline__ void cp_async{nbytes}({dtype.c}* dst, const {dtype.c}
         helper,
         meaning.copy(dtype.elements(nbytes)),
         effects=("async write",),
-        arch=80,
+        arch=Needs(80),
         needs=(SHARED_ADDRESS,),
         moves=(Moved(1, "load", dtype.elements(nbytes), past_l1=past_l1), Moved(0, "store", dtype.elements(nbytes))),
     )
@@ -59,7 +62,7 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero({dtype.c}* dst, const {
         helper,
         meaning.copy(dtype.elements(nbytes)),
         effects=("async write",),
-        arch=80,
+        arch=Needs(80),
         needs=(SHARED_ADDRESS,),
         moves=(
             Moved(1, "load", width, guard=2, past_l1=past_l1),
@@ -78,7 +81,7 @@ __device__ __forceinline__ void cp_async_commit()
 """,
     meaning=meaning.commit,
     effects=("commit",),
-    arch=80,
+    arch=Needs(80),
 )
 
 
@@ -96,7 +99,7 @@ __device__ __forceinline__ void cp_async_wait{pending}()
 """,
         meaning=meaning.wait_group(pending),
         effects=("wait",),
-        arch=80,
+        arch=Needs(80),
     )
 
 
@@ -110,7 +113,7 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
 """,
     meaning=meaning.initialise,
     effects=("init",),
-    arch=90,
+    arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
 
@@ -125,7 +128,7 @@ __device__ __forceinline__ void mbarrier_fence()
 """,
     meaning=meaning.fence,
     effects=("fence",),
-    arch=90,
+    arch=Needs(90),
 )
 
 MBARRIER_EXPECT = Instruction(
@@ -139,7 +142,7 @@ __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int
 """,
     meaning=meaning.expect,
     effects=("arrive",),
-    arch=90,
+    arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
 
@@ -159,7 +162,7 @@ __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 """,
     meaning=meaning.release,
     effects=("arrive",),
-    arch=90,
+    arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
 
@@ -178,7 +181,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
 """,
     meaning=meaning.wait,
     effects=("acquire",),
-    arch=90,
+    arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
 
@@ -199,7 +202,7 @@ __device__ __forceinline__ void tma_load(ELEMENT* dst, const TensorMap* map, int
 """.replace("ELEMENT", dtype.c),
         meaning=meaning.load_box,
         effects=("async write", "complete"),
-        arch=90,
+        arch=Needs(90),
         needs=(SHARED_ADDRESS,),
         moves=(Moved(1, "load", corner=(2, 3)),),
     )

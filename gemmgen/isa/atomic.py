@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemmgen.isa.table import Instruction, Moved
+from gemmgen.isa.table import Instruction, Moved, Needs
 
 if TYPE_CHECKING:
     from gemmgen.sim.calls import Lanes, MemoryArgument, RegisterArgument
@@ -49,4 +49,4 @@ __device__ __forceinline__ void add_float{width}(float* p, {parameters})
                  :: "l"(p), {inputs} : "memory");
 }}
 """
-    return Instruction(f"add_float{width}", helper, _add, (ADD,), VECTOR_ARCH, moves=moves)
+    return Instruction(f"add_float{width}", helper, _add, (ADD,), Needs(VECTOR_ARCH), moves=moves)

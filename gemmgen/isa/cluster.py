@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import cache
 
 from gemmgen.isa.async_copy import SHARED_ADDRESS
-from gemmgen.isa.table import Instruction
+from gemmgen.isa.table import Instruction, Needs
 
 PORTABLE_SIZE = 8
 """Blocks of a cluster that every GPU with clusters runs (CUDA C++ Programming Guide, "Thread Block Clusters")."""
-CLUSTER_ARCH = 90
+CLUSTER_ARCH = Needs(90)
 
 CLUSTER_SYNC = Instruction(
     "cluster_sync",

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gemmgen.isa.table import Instruction
+from gemmgen.isa.table import Instruction, Needs
 
 if TYPE_CHECKING:
     from gemmgen.sim.calls import Lanes
 
-DEPENDENT_ARCH = 90
+DEPENDENT_ARCH = Needs(90)
 
 
 def _allow(lanes: Lanes) -> None:

@@ -4,7 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Literal
+
+
+class Completion(Enum):
+    """When an access is known to be complete."""
+
+    NOW = "now"
+    """When the instruction has been executed."""
+    GROUP = "group"
+    """When its thread has waited for the group it was committed in."""
+    BARRIER = "barrier"
+    """When the phase of the mbarrier that counts its bytes has ended."""
+
+
+class Proxy(Enum):
+    """The path by which an access reaches memory; between two paths stands a fence."""
+
+    GENERIC = "generic"
+    ASYNC = "async"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The architectures that have an instruction: those from ``min`` on (80 for sm_80), or ``exact`` alone."""
+
+    min: int = 50
+    exact: str | None = None
+
+    @property
+    def capability(self) -> str:
+        """The least compute capability, as people write it."""
+        return f"{self.min // 10}.{self.min % 10}"
+
+
+ANYWHERE = Needs()
 
 
 @dataclass(frozen=True)
@@ -30,7 +65,7 @@ class Instruction:
 
     ``helper`` is the CUDA text of a small named function (printed once, before the kernel); a Call prints as
     ``name(arguments)``. ``meaning`` runs it on NumPy arrays of lanes. ``effects`` says what it reads, writes,
-    acquires and releases; ``arch`` is the minimum architecture (80, 90); ``needs`` are texts that must stand before its
+    acquires and releases; ``arch`` are the architectures that have it; ``needs`` are texts that must stand before its
     helper, each printed once. ``moves`` are its accesses to memory, as the hardware counts them.
     """
 
@@ -38,6 +73,6 @@ class Instruction:
     helper: str
     meaning: Callable[..., Any] | None = None
     effects: tuple[str, ...] = ()
-    arch: int = 50
+    arch: Needs = ANYWHERE
     needs: tuple[str, ...] = ()
     moves: tuple[Moved, ...] = ()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gemmgen.ir.nodes import ALONE, KernelIR, Param, Pipeline, Source
 from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.ir.verifier import enabled, verify
+from gemmgen.isa.table import Completion
 from gemmgen.lower.asserts import assertions
 from gemmgen.lower.layout import tile_array
 from gemmgen.lower.lines import launched_early
@@ -116,7 +117,7 @@ def _persistent_note(p: TileProgram) -> tuple[str, ...]:
 
 def _maps_note(p: TileProgram) -> tuple[str, ...]:
     boxes = []
-    for c in p.copies if p.how == "tma" else ():
+    for c in p.landing(Completion.BARRIER):
         tile = p.buffer(c.operand)
         span = tile.dtype.bytes * tile.layout.extents[1] if tile is not None and tile.layout.swizzle else 0
         permuted = f", rows swizzled over {span} bytes" if span else ""

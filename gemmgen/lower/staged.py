@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Alloc, Array, For, If, Load, Ref, Stmt
+from gemmgen.isa.table import Completion
 from gemmgen.lower.epilogue import add, inside, leave, store
 from gemmgen.lower.layout import element_of, tile_array
 from gemmgen.lower.nest import nest
@@ -42,7 +43,11 @@ class StagedTile:
 
         each = (("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1]))
         first, *rest = nest(each, one)
-        alone = "" if s.p.how == "plain" else "; no copy is on its way any more that could land on them"
+        alone = (
+            ""
+            if all(c.via.lands is Completion.NOW for c in s.p.copies)
+            else "; no copy is on its way any more that could land on them"
+        )
         why = f"this thread's sums, where they lie in C's tile{alone}"
         return [replace(first, why=why) if isinstance(first, For | Alloc) else first, *rest]
 

@@ -22,7 +22,7 @@ class Tiles:
     def __init__(self, s: Scope, at: Place, shared: dict[str, Array], counts_tiles: bool) -> None:
         self.s, self.at, self.shared, self.counts_tiles = s, at, shared, counts_tiles
         self.copies: dict[str, TileCopy] = {
-            c.operand: tile_copy(s, c, shared[c.buffer]) for c in s.p.copies if c.how != "tma"
+            c.operand: tile_copy(s, c, shared[c.buffer]) for c in s.p.copies if c.via.by_threads
         }
         self.direct = [x for x in ("A", "B") if s.p.copies and s.p.buffer(x) is None]
         self.depth = s.p.pipeline.depth

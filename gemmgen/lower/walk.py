@@ -11,6 +11,7 @@ from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
 from gemmgen.ir.nodes import Alloc, Array, Call, For, If, Let, LetPointer, Section, Stmt
 from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, cp_async_wait
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
+from gemmgen.isa.table import Completion
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.engine import Engine
 from gemmgen.lower.epilogue import epilogue
@@ -55,7 +56,7 @@ class Walk(Tiles):
         super().__init__(s, at, shared, any(_looks_ahead(x) for x in self.statements))
         self.f = f
         self.fetched_from = [*self.copies, *self.direct]
-        self.engine = Engine(s, shared) if s.p.how == "tma" else None
+        self.engine = Engine(s, shared) if s.p.landing(Completion.BARRIER) else None
         self.sums = ClusterSums(s, at, f) if s.p.cluster_sums else None
         self.staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
         # A thread that computes one element, with no barrier to keep, simply does nothing outside C.

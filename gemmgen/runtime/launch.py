@@ -69,10 +69,10 @@ def check_architecture(ir: KernelIR, device: Device) -> None:
     """Raise LaunchError where a kernel has an instruction that a GPU is too old for."""
     rows = [s.row for s in walk(ir.body) if isinstance(s, Call)]
     rows += [CLUSTER_SYNC for s in ir.syncs() if s.scope == "cluster"]
-    newest = max(rows, key=lambda row: row.arch, default=None)
-    if newest is not None and newest.arch > 10 * device.cc[0] + device.cc[1]:
+    newest = max(rows, key=lambda row: row.arch.min, default=None)
+    if newest is not None and newest.arch.min > 10 * device.cc[0] + device.cc[1]:
         raise LaunchError(
-            f"{ir.name} uses {newest.name}, which needs compute capability {newest.arch // 10}.{newest.arch % 10}; "
+            f"{ir.name} uses {newest.name}, which needs compute capability {newest.arch.capability}; "
             f"{device.name} has {device.cc[0]}.{device.cc[1]}"
         )
 

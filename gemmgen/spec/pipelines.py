@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
 from gemmgen.ir.types import F32, VECTOR_BYTES
+from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, tma_load
 from gemmgen.isa.atomic import VECTOR_ARCH
-from gemmgen.isa.cluster import PORTABLE_SIZE
+from gemmgen.isa.cluster import CLUSTER_SYNC, PORTABLE_SIZE
+from gemmgen.isa.dependent import WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.spec.model import Spec
 from gemmgen.spec.suggest import multiples_near
 
@@ -25,7 +27,12 @@ SWIZZLED = (32, 64, 128)
 """Bytes of a row that a swizzle permutes."""
 SWIZZLED_ROWS = 8
 """Rows after which a swizzle repeats."""
-CAPABILITIES = {"cpasync": 80, "tma": 90, "clusterReduce": 90, "dependentLaunch": 90}
+CAPABILITIES = {
+    "cpasync": CP_ASYNC_COMMIT.arch.min,
+    "tma": tma_load().arch.min,
+    "clusterReduce": CLUSTER_SYNC.arch.min,
+    "dependentLaunch": WAIT_FOR_PREVIOUS_KERNEL.arch.min,
+}
 """The least compute capability that has the instructions of a toggle, times ten."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from gemmgen.isa.table import Completion
 from gemmgen.tile.program import STAGED
 from gemmgen.tile.statements import (
     Ahead,
@@ -242,7 +243,7 @@ def lands(s: TileStmt) -> frozenset[Tile]:
     has arrived is there for all who wait for it."""
     match s:
         case Bring(copies, _, part):
-            there = part != "fetch" and all(c.how == "plain" for c in copies)
+            there = part != "fetch" and all(c.via.lands is Completion.NOW for c in copies)
             return _targets(s) if there else frozenset()
         case Ahead(count, body):
             return _turns(frozenset[Tile]().union(*(lands(x) for x in body)), count)

@@ -11,6 +11,8 @@ from typing import Literal
 
 from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
 from gemmgen.ir.variant import Variant
+from gemmgen.isa.table import Completion
+from gemmgen.tile.transport import REGISTERS, Transport
 
 # The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability").
@@ -66,11 +68,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Copy:
-    """All threads of the block move one tile of an operand from global to shared memory.
+    """One tile of an operand is moved from global to shared memory.
 
     ``width`` is in elements an access; ``lanes`` is the dimension that consecutive threads walk; ``guard`` are the
-    dimensions along which the tile may reach past the matrix. ``how``: through registers ("plain"), by cp.async past
-    them, or by the TMA engine, which one thread sets to work.
+    dimensions along which the tile may reach past the matrix. ``via`` is how the tile is brought.
     """
 
     operand: OperandName
@@ -78,7 +79,7 @@ class Copy:
     width: int
     lanes: Dim
     guard: frozenset[Dim] = frozenset()
-    how: Literal["plain", "cpasync", "tma"] = "plain"
+    via: Transport = REGISTERS
 
 
 @dataclass(frozen=True)
@@ -225,10 +226,9 @@ class TileProgram:
     def buffer(self, operand: str) -> Buffer | None:
         return next((b for b in self.buffers if b.operand == operand), None)
 
-    @property
-    def how(self) -> Literal["plain", "cpasync", "tma"]:
-        """How tiles are brought: the same way for both operands."""
-        return self.copies[0].how if self.copies else "plain"
+    def landing(self, when: Completion) -> tuple[Copy, ...]:
+        """The copies that land so."""
+        return tuple(c for c in self.copies if c.via.lands is when)
 
     def copy(self, operand: str) -> Copy:
         return next(c for c in self.copies if c.operand == operand)

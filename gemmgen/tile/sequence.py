@@ -7,6 +7,7 @@ back of the loop over K, and of that over tiles of C. That hazard is the barrier
 
 from __future__ import annotations
 
+from gemmgen.isa.table import Completion
 from gemmgen.tile.hazards import with_barriers
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.statements import (
@@ -89,12 +90,12 @@ Four = tuple[tuple[TileStmt, ...], tuple[Bring, ...], tuple[TileStmt, ...], tupl
 def _arrivals(p: TileProgram) -> Four:
     """How tiles come: statements at the start of a turn, inside its products, at its end; and before the loop."""
     depth, copies = p.pipeline.depth, p.copies
-    if p.how == "plain":
+    if p.landing(Completion.NOW):
         if depth == 1:
             return (Bring(copies, 0),), (), (), ()
         fetch, put = Bring(copies, 1, "fetch"), Bring(copies, 1, "put")
         return (fetch,), (), (put,), (Bring(copies, 0),)
-    if p.how == "tma":
+    if p.landing(Completion.BARRIER):
         done = (Release(),) if p.pipeline.release else ()
         return (Arrived(),), (), (*done, Bring(copies, depth)), (Ahead(depth, (Bring(copies, 0),)),)
     return _groups(p)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from gemmgen.ir.types import F32
+from gemmgen.isa.table import Completion
 from gemmgen.tile.program import STAGED, Buffer, Copy, TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
@@ -158,10 +159,11 @@ def _copy(p: TileProgram, c: Copy, ahead: int, part: str) -> str:
     assert buffer is not None
     k0 = _tile(ahead)
     where = f"A[bm, {k0}]" if c.operand == "A" else f"B[{k0}, bn]"
-    if c.how == "tma":
+    if not c.via.by_threads:
         return f"TMA {where} -> {c.buffer}, one box"
     to = {"whole": c.buffer, "fetch": "registers", "put": c.buffer}[part]
-    text = f"{'copy' if c.how == 'plain' else 'start to copy'} {'registers' if part == 'put' else where} -> {to}"
+    verb = "copy" if c.via.lands is Completion.NOW else "start to copy"
+    text = f"{verb} {'registers' if part == 'put' else where} -> {to}"
     if part != "put":
         text += f"  {buffer.dtype.bytes * c.width} bytes a load"
     if buffer.layout.contiguous != p.contiguous(c.operand) and part != "fetch":

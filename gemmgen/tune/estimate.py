@@ -15,6 +15,7 @@ from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.ir.types import F32, VECTOR_BYTES, WARP
 from gemmgen.ir.variant import EXACT
 from gemmgen.isa.memory import SECTOR
+from gemmgen.isa.table import Completion
 from gemmgen.tile.rewrites import build
 from gemmgen.tune.shapes import Align, Shape, packed
 
@@ -166,14 +167,14 @@ def _overlap(p: TileProgram) -> float:
         return 0.5 if coalesced else 0.1
     if p.buffer("B") is None:
         base = 0.70 if p.product.unroll or not deep else 0.75
-    elif p.how == "tma":
+    elif p.landing(Completion.BARRIER):
         base = 0.88 if prefetch else 0.82
         base += (0.06 if p.product.pinned else 0.0) + (0.01 if p.pipeline.release else 0.0)
-    elif p.how == "cpasync":
+    elif p.landing(Completion.GROUP):
         base = (0.86 if prefetch else 0.78) + (0.03 if p.pipeline.spread else 0.0)
     else:
         base = (0.82 if prefetch else 0.74) if deep else (0.68 if prefetch else 0.60)
-    if not deep and p.how != "plain" and p.buffer("B") is not None:
+    if not deep and not p.landing(Completion.NOW) and p.buffer("B") is not None:
         base -= 0.15
     return base * (1.02 if p.product.snake else 1.0) * (1.0 if coalesced else 0.3)
 
@@ -183,7 +184,8 @@ def _aligned(p: TileProgram, align: Align) -> float:
     vectors = p.copies and max(c.width for c in p.copies) > 1
     if min(align[:2]) >= VECTOR_BYTES or not vectors:
         return 1.0
-    return 0.88 if p.how == "tma" or (p.how == "cpasync" and p.product.along_k) else 0.94
+    engine, groups = p.landing(Completion.BARRIER), p.landing(Completion.GROUP)
+    return 0.88 if engine or (groups and p.product.along_k) else 0.94
 
 
 def _memory_s(p: TileProgram, shape: Shape, gpu: Gpu) -> float:
