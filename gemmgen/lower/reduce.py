@@ -37,7 +37,7 @@ def reduction(p: TileProgram) -> KernelIR:
     A block takes one row of C (of its columns, where C is stored by columns); the workspace lies as C does.
     """
     x = lines_of(p)
-    splits = Constant("SPLIT_K", p.split_k, str(p.split_k), "slices to add up")
+    splits = Constant("SPLIT_K", p.sums.parts, str(p.sums.parts), "slices to add up")
     main = Section(
         "Add up the slices in their order, and store", (*_wait(p), If(x.inside, tuple(_sum(x, splits.expr))))
     )
@@ -64,8 +64,8 @@ def reduction(p: TileProgram) -> KernelIR:
         part="then",
         main=p.name,
         matrices=p.matrices,
-        notes=(launched_early(p.name),) if p.dependent else (),
-        arriving=(WORKSPACE.name,) if p.dependent else (),
+        notes=(launched_early(p.name),) if p.sums.early else (),
+        arriving=(WORKSPACE.name,) if p.sums.early else (),
     )
 
 
@@ -101,7 +101,7 @@ def _sum(x: Lines, splits: Expr) -> list[Stmt]:
 def _wait(p: TileProgram) -> tuple[Stmt, ...]:
     """In front of the branch: a kernel whose threads all wait ends no earlier than the one before it, and so nothing
     that follows on the stream, as the sums of the next product in the same workspace, starts before that."""
-    if not p.dependent:
+    if not p.sums.early:
         return ()
     why = f"the blocks of {p.name} may still be writing W"
     return (Call(WAIT_FOR_PREVIOUS_KERNEL, (), why, origin="use dependentLaunch"),)

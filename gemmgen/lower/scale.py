@@ -24,7 +24,7 @@ def scaling(p: TileProgram) -> KernelIR:
     )
     keep = (Alloc(old), Load(first[1], x.target, x.width, None, ORIGIN), *scaled)
     body = (Alloc(out, 0.0), If(BETA.ne(0), keep), Store(x.target, first[0], x.width, None, ORIGIN))
-    early: tuple[Stmt, ...] = (Call(ALLOW_NEXT_KERNEL, (), origin="use dependentLaunch"),) if p.dependent else ()
+    early: tuple[Stmt, ...] = (Call(ALLOW_NEXT_KERNEL, (), origin="use dependentLaunch"),) if p.sums.early else ()
     main = Section("Scale, or clear without a look at what is there", (If(x.inside, body),))
     return KernelIR(
         name=f"{p.name}_scale",

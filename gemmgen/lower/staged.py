@@ -19,6 +19,7 @@ from gemmgen.lower.product import Fragments
 from gemmgen.lower.scope import LDC, Scope
 from gemmgen.lower.spread import Along, spread
 from gemmgen.tile.program import Buffer
+from gemmgen.tile.sums import InMemory
 
 ORIGIN = "use stageC"
 
@@ -84,7 +85,7 @@ class StagedTile:
 
         target = Ref(self.at.block["C"], (line * LDC + first,))
         load = Load(of(Const(0)), self._of(row, col), width, None, ORIGIN)
-        last = add(of, target, width) if self.s.p.output.atomic else store(s, of, target, width, ORIGIN)
+        last = add(of, target, width) if isinstance(self.s.p.sums, InMemory) else store(s, of, target, width, ORIGIN)
         body = [Alloc(staged), load, *last]
         where = inside(self.s, row, col) if guarded else None
         return body if where is None else [If(where, tuple(body))]

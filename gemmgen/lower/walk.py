@@ -46,6 +46,7 @@ from gemmgen.tile.statements import (
     Steps,
     TileStmt,
 )
+from gemmgen.tile.sums import InCluster, InMemory
 
 
 class Walk(Tiles):
@@ -57,7 +58,7 @@ class Walk(Tiles):
         self.f = f
         self.fetched_from = [*self.copies, *self.direct]
         self.engine = Engine(s, shared) if s.p.landing(Completion.BARRIER) else None
-        self.sums = ClusterSums(s, at, f) if s.p.cluster_sums else None
+        self.sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
         self.staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
         # A thread that computes one element, with no barrier to keep, simply does nothing outside C.
         self.skips = not s.p.copies and not f.clamped and bool(s.p.output.guard)
@@ -163,7 +164,7 @@ class Walk(Tiles):
         if self.sums is not None:
             return self.sums.finish(guarded)
         own = epilogue(self.s, self.at, self.f, guarded) if self.staged is None else self.staged.finish(guarded)
-        if not self.s.p.output.atomic:
+        if not isinstance(self.s.p.sums, InMemory):
             return own
         # Adding zeros would only cost time, and alpha times zero need not be zero.
         return [If(Const(0).lt(self.s.depth), tuple(own), why="a block without a part of K has nothing to add")]
@@ -284,10 +285,10 @@ def _parts(body: tuple[TileStmt, ...]) -> tuple[tuple[TileStmt, ...], tuple[Tile
 
 def _epilogue_title(p: TileProgram) -> str:
     staged = "" if p.output.tile is None else ", through shared memory"
-    if p.output.atomic:
+    if isinstance(p.sums, InMemory):
         return f"C += alpha * A B of this block's part of K, in no fixed order of the blocks{staged}"
     whole = "C = alpha * A B + beta * C"
-    among = ", A B being the sums of all blocks of the cluster in their order" if p.cluster_sums else ""
+    among = ", A B being the sums of all blocks of the cluster in their order" if isinstance(p.sums, InCluster) else ""
     return f"{whole}{among}{staged}"
 
 

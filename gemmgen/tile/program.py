@@ -12,6 +12,7 @@ from typing import Literal
 from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
 from gemmgen.ir.variant import Variant
 from gemmgen.isa.table import Completion
+from gemmgen.tile.sums import WHOLE, InCluster, SecondKernel, Sums
 from gemmgen.tile.transport import REGISTERS, Transport
 
 # The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
@@ -121,8 +122,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Output:
-    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy. ``atomic``: C += alpha * acc by
-    atomic additions, of several blocks to each element in no fixed order; a kernel before has made C beta * C.
+    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy.
 
     ``tile``: where C's tile lies in shared memory on its way, in the place of the tiles of A and B; None where each
     thread stores its own sums. ``left`` are the elements of one store of a thread's sums into it.
@@ -130,7 +130,6 @@ class Output:
 
     width: int = 1
     guard: frozenset[Dim] = frozenset()
-    atomic: bool = False
     tile: Buffer | None = None
     left: int = 1
 
@@ -162,13 +161,7 @@ class TileProgram:
     buffers: tuple[Buffer, ...] = ()
     copies: tuple[Copy, ...] = ()
     pipeline: Pipeline = Pipeline()
-    split_k: int = 1
-    cluster_sums: int = 0
-    """Where the blocks that share a sum are a cluster and add it up: elements of one piece of a thread's sums, as they
-    leave them to one another; 0 where a second kernel adds up."""
-    dependent: bool = False
-    """Whether the second of two kernels (this one, where another prepares C) is launched while the first runs, and
-    waits for its end on the GPU."""
+    sums: Sums = WHOLE
     group_m: int = 1
     """Rows of tiles of C that consecutive blocks go down before the next column of tiles."""
     persistent: int = 0
@@ -181,7 +174,7 @@ class TileProgram:
     @property
     def second_kernel(self) -> bool:
         """Whether each block's sums go to a workspace, where a second kernel adds them up."""
-        return self.split_k > 1 and not self.cluster_sums and not self.output.atomic
+        return isinstance(self.sums, SecondKernel)
 
     @property
     def stored(self) -> DType:
@@ -207,7 +200,7 @@ class TileProgram:
         """Shared memory in which a block leaves its sums, in the tiles' place."""
         if self.output.tile is not None:
             return self.output.tile.bytes
-        return F32.bytes * self.block[0] * self.block[1] if self.cluster_sums else 0
+        return F32.bytes * self.block[0] * self.block[1] if isinstance(self.sums, InCluster) else 0
 
     def matrix(self, operand: str) -> Matrix:
         return next(x for x in self.matrices if x.name == operand)

@@ -17,6 +17,7 @@ from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import SWIZZLED, adds_vectors
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
+from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
 from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, widest
 from gemmgen.tile.verifier import verify
 
@@ -191,14 +192,15 @@ def direct_b(p: TileProgram, spec: Spec) -> TileProgram:
 
 def split_k(p: TileProgram, spec: Spec) -> TileProgram:
     """Several blocks share the sum over K of one tile of C."""
-    return replace(p, split_k=spec.split_k)
+    return replace(p, sums=SecondKernel(spec.split_k))
 
 
 def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
     """The blocks that share a sum leave their parts to one another in shared memory, however C is aligned."""
     thread = p.product.level("thread")
     run = thread.n if p.contiguous("C") == "n" else thread.m
-    return replace(p, cluster_sums=widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1)
+    width = widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1
+    return replace(p, sums=InCluster(p.sums.parts, width))
 
 
 def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
@@ -217,12 +219,13 @@ def atomics(p: TileProgram, spec: Spec) -> TileProgram:
     """The blocks that share a sum add their parts to C where it lies: as widely as it would be stored, or one element
     at a time where the spec's architecture cannot add more."""
     width = p.output.width if adds_vectors(spec) else 1
-    return replace(p, output=replace(p.output, width=width, atomic=True))
+    return replace(p, output=replace(p.output, width=width), sums=InMemory(p.sums.parts))
 
 
 def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
     """The second kernel is launched before what the first makes is there."""
-    return replace(p, dependent=True)
+    assert isinstance(p.sums, SecondKernel | InMemory)
+    return replace(p, sums=replace(p.sums, early=True))
 
 
 def cta_swizzle(p: TileProgram, spec: Spec) -> TileProgram:

@@ -31,11 +31,12 @@ from gemmgen.tile.statements import (
     Steps,
     TileStmt,
 )
+from gemmgen.tile.sums import InCluster, InMemory
 
 
 def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
     """The statements of one block, in order, barriers included."""
-    start = (AllowNext(),) if p.dependent and not p.output.atomic else ()
+    start = (AllowNext(),) if p.sums.early and not isinstance(p.sums, InMemory) else ()
     return (*start, EachTile(_tile_of_c(p))) if p.persistent else (*start, *_tile_of_c(p))
 
 
@@ -57,7 +58,7 @@ def _tail(p: TileProgram) -> tuple[TileStmt, ...]:
     tiles, depth = tuple(b.name for b in p.buffers), p.pipeline.depth
     if p.output.tile is not None:
         return (*left, Leave(tiles, depth), *_finish(p, staged=True))
-    if not p.cluster_sums:
+    if not isinstance(p.sums, InCluster):
         return (*left, *_finish(p))
     return (*left, Publish(tiles, depth), Gather(), Finish(gathered=True))
 
@@ -65,7 +66,7 @@ def _tail(p: TileProgram) -> tuple[TileStmt, ...]:
 def _finish(p: TileProgram, staged: bool = False) -> tuple[TileStmt, ...]:
     """What a block does with sums of its own. It may have begun before C is ready to be added to."""
     finish = Finish(staged=staged)
-    return (AwaitPrevious(), finish) if p.dependent and p.output.atomic else (finish,)
+    return (AwaitPrevious(), finish) if p.sums.early and isinstance(p.sums, InMemory) else (finish,)
 
 
 def _fragments(p: TileProgram) -> tuple[Fragment, ...]:

@@ -31,6 +31,7 @@ from gemmgen.tile.statements import (
     Steps,
     TileStmt,
 )
+from gemmgen.tile.sums import InCluster, InMemory
 
 _NAMED = {"m": "BM", "n": "BN", "k": "BK"}
 
@@ -39,15 +40,15 @@ def print_tile(p: TileProgram) -> str:
     """``sequence(p)`` and the decisions it reads, for ``--emit tile`` and for differences between two specs."""
     lines = ["block tile of C at (bm, bn)", f"  threads = {p.threads}: {_levels(p)}"]
     if p.persistent:
-        parts = " for each part of K" if p.split_k > 1 else ""
+        parts = " for each part of K" if p.sums.parts > 1 else ""
         lines.append(f"  at most {p.persistent} blocks{parts}, of which each computes tile after tile of C")
-    if p.split_k > 1:
-        among = ", in a cluster" if p.cluster_sums else ""
-        lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
+    if p.sums.parts > 1:
+        among = ", in a cluster" if isinstance(p.sums, InCluster) else ""
+        lines.append(f"  {p.sums.parts} blocks for each tile{among}, each with a part of K")
     if p.group_m > 1:
         lines.append(f"  blocks go down {p.group_m} rows of tiles of C before the next column of tiles")
-    if p.output.atomic:
-        first = "in a first kernel, during which this one starts" if p.dependent else "in a first kernel"
+    if isinstance(p.sums, InMemory):
+        first = "in a first kernel, during which this one starts" if p.sums.early else "in a first kernel"
         lines.append(f"  before, {first}: C = beta * C")
     if p.pipeline.ragged_first:
         lines.append("  the first tile along K is the short one, where BK does not divide K")
@@ -88,7 +89,7 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
         case Steps(body):
-            yield "for k0 in 0..K step BK:" if p.split_k == 1 else "for k0 in this block's part of K step BK:"
+            yield "for k0 in 0..K step BK:" if p.sums.parts == 1 else "for k0 in this block's part of K step BK:"
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
         case Inner():
@@ -114,15 +115,21 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
         case Multiply(behind):
             yield "acc += a x b of the step before" if behind else "acc += a x b"
         case Publish(tiles):
-            yield f"sums = acc   {F32.bytes * p.cluster_sums} bytes a store, in the place of {', '.join(tiles)}"
+            yield f"sums = acc   {_piece(p)} bytes a store, in the place of {', '.join(tiles)}"
         case Gather():
-            yield f"parts = this block's share of the sums of every block   {F32.bytes * p.cluster_sums} bytes"
+            yield f"parts = this block's share of the sums of every block   {_piece(p)} bytes"
         case Leave(tiles):
             yield f"Cs = acc   {F32.bytes * p.output.left} bytes a store, in the place of {', '.join(tiles)}"
         case Finish(gathered, staged):
             yield from _finish(p, gathered, STAGED if staged else "acc")
         case _:
             assert_never(s)
+
+
+def _piece(p: TileProgram) -> int:
+    """Bytes of one access to the sums of a cluster."""
+    assert isinstance(p.sums, InCluster)
+    return F32.bytes * p.sums.width
 
 
 def _finish(p: TileProgram, gathered: bool, sums: str) -> Iterator[str]:
@@ -133,13 +140,13 @@ def _finish(p: TileProgram, gathered: bool, sums: str) -> Iterator[str]:
     stored = f"{size} bytes a store{lanes}{note}"
     if gathered:
         yield f"C[bm, bn], this block's share = alpha * (the parts, added up in their order) + beta * C   {stored}"
-    elif p.output.atomic:
+    elif isinstance(p.sums, InMemory):
         yield f"C[bm, bn] += alpha * {sums}   {size} bytes an atomic addition{note}, in no fixed order"
-    elif p.split_k == 1:
+    elif p.sums.parts == 1:
         yield f"C[bm, bn] = alpha * {sums} + beta * C   {stored}"
     else:
         yield f"W[part, bm, bn] = {sums}   {stored}"
-        second = "a second kernel, launched early" if p.dependent else "a second kernel"
+        second = "a second kernel, launched early" if p.sums.early else "a second kernel"
         yield f"then, in {second}: C = alpha * (the parts of W, added up in their order) + beta * C"
 
 

@@ -17,6 +17,7 @@ from gemmgen.ir.variant import EXACT
 from gemmgen.isa.memory import SECTOR
 from gemmgen.isa.table import Completion
 from gemmgen.tile.rewrites import build
+from gemmgen.tile.sums import InCluster, InMemory
 from gemmgen.tune.shapes import Align, Shape, packed
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def tiles_of(p: TileProgram, shape: Shape) -> int:
 def blocks_of(p: TileProgram, shape: Shape) -> int:
     """Blocks that are launched."""
     tiles = tiles_of(p, shape)
-    return min(tiles, p.persistent or tiles) * p.split_k
+    return min(tiles, p.persistent or tiles) * p.sums.parts
 
 
 def tiles_a_block(p: TileProgram, shape: Shape) -> int:
@@ -113,7 +114,7 @@ def tiles_a_block(p: TileProgram, shape: Shape) -> int:
 def _clocks(p: TileProgram, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -> float:
     """Clocks of the SM that has most blocks, in rounds of as many as fit."""
     bm, bn, bk = p.block
-    deep = -(-shape[2] // (bk * p.split_k)) * bk
+    deep = -(-shape[2] // (bk * p.sums.parts)) * bk
     own = bm * bn * deep / gpu.limits.fp32_lanes / _efficiency(p, align)
     stores = p.stored.bytes * bm * bn * _clocks_a_byte_stored(p)
     rounds, rest = divmod(-(-blocks_of(p, shape) // gpu.sms), fits.blocks_per_sm)
@@ -198,14 +199,14 @@ def _memory_s(p: TileProgram, shape: Shape, gpu: Gpu) -> float:
 
 def _reduction_s(p: TileProgram, shape: Shape, gpu: Gpu) -> float:
     """Writing and adding the partial sums of a split K."""
-    split, sum_bytes = p.split_k, float(F32.bytes)
+    split, sum_bytes = p.sums.parts, float(F32.bytes)
     if split == 1:
         return 0.0
-    if p.cluster_sums:  # a block's tile of sums passes between the SMs while the block is there
+    if isinstance(p.sums, InCluster):  # a block's tile of sums passes between the SMs while the block is there
         (bm, bn, _), rounds = p.block, -(-blocks_of(p, shape) // gpu.sms)
         return rounds * (CLUSTER_CLOCKS + sum_bytes * bm * bn / CLUSTER_BYTES_A_CLOCK) / gpu.clock_hz
-    launch = EARLY_LAUNCH_S if p.dependent else LAUNCH_S
-    if p.output.atomic:  # C is written once, and each part added to it in the L2 cache
+    launch = EARLY_LAUNCH_S if p.sums.early else LAUNCH_S
+    if isinstance(p.sums, InMemory):  # C is written once, and each part added to it in the L2 cache
         return launch + sum_bytes * (1 + split) * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
     return launch + 2 * sum_bytes * split * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
 
