@@ -16,16 +16,18 @@ from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.ir.verifier import enabled, verify
 from gemmgen.isa.table import Completion
 from gemmgen.lower.asserts import assertions
+from gemmgen.lower.engine import tensor_maps
+from gemmgen.lower.kernel import kernel_body
 from gemmgen.lower.layout import tile_array
 from gemmgen.lower.lines import launched_early
 from gemmgen.lower.order import RENUMBERED, grid_of_blocks
 from gemmgen.lower.place import constants, place
-from gemmgen.lower.product import Fragments
 from gemmgen.lower.program import program_of
 from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scale import scaling
 from gemmgen.lower.scope import Scope
-from gemmgen.lower.walk import Walk
+from gemmgen.lower.tiles import tile_copies
+from gemmgen.lower.walk import parts_of
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.sums import InCluster, InMemory
@@ -73,11 +75,11 @@ def lower_program(p: TileProgram) -> KernelIR:
     constants(s)
     placement, at = place(s)
     shared = {b.name: tile_array(s, b) for b in p.buffers}
-    walk = Walk(s, at, Fragments(s, at), shared)
-    body = walk.kernel(placement)
-    maps = () if walk.engine is None else walk.engine.maps
-    barriers = () if walk.engine is None else walk.engine.barriers
-    sums = tuple(x.array for x in (walk.sums, walk.staged) if x is not None)
+    copies = tile_copies(s, shared)
+    w = parts_of(s, at)
+    body = kernel_body(w, placement, shared, copies)
+    maps = tensor_maps(p)
+    sums = tuple(x.array for x in (w.sums, w.staged) if x is not None)
     return KernelIR(
         name=p.name,
         variant=p.variant,
@@ -87,14 +89,14 @@ def lower_program(p: TileProgram) -> KernelIR:
         params=(*_params(s), *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
         grid=grid_of_blocks(s),
-        shared=(*shared.values(), *barriers, *sums),
+        shared=(*shared.values(), *w.syncs.arrays, *sums),
         body=body,
         min_blocks=_min_blocks(p),
         tensor_maps=maps,
         first=scaling(p) if isinstance(p.sums, InMemory) else None,
         then=reduction(p) if p.second_kernel else None,
         notes=_notes(p),
-        cluster=s.constants["SPLIT_K"].expr if walk.sums is not None else ALONE,
+        cluster=s.constants["SPLIT_K"].expr if w.sums is not None else ALONE,
         arriving=("C",) if p.sums.early and isinstance(p.sums, InMemory) else (),
         renumbered=RENUMBERED if p.group_m > 1 or p.persistent else (),
         matrices=tuple(replace(x, dtype=p.stored) if x.name == "C" else x for x in p.matrices),

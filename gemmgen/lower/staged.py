@@ -31,7 +31,7 @@ class StagedTile:
     def __init__(self, s: Scope, at: Place, f: Fragments, tile: Buffer) -> None:
         self.s, self.at, self.f, self.tile = s, at, f, tile
         self.by_rows = s.p.contiguous("C") == "n"
-        self.array = tile_array(s, tile, over=tuple(b.name for b in s.p.buffers))
+        self.array = tile_array(s, tile)
 
     def leave(self) -> list[Stmt]:
         """Each thread leaves its sums, unscaled, where they belong in the tile."""

@@ -19,6 +19,8 @@ from gemmgen.tile.transport import REGISTERS, Transport
 # "Technical Specifications per Compute Capability").
 SHARED_LIMIT = 227 * 1024
 
+SUMS = "sums"
+"""The name of what the blocks of a cluster leave to one another in shared memory."""
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
 
@@ -52,8 +54,18 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Threads of a block that run one program. ``registers`` are those of each of its threads, where the program says
+    so."""
+
+    name: str
+    threads: int
+    registers: int | None = None
+
+
+@dataclass(frozen=True)
 class Buffer:
-    """A tile of an operand in shared memory, ``stages`` times."""
+    """A tile of an operand in shared memory, ``stages`` times. ``over`` are the buffers whose place it takes."""
 
     name: str
     operand: OperandName
@@ -61,6 +73,12 @@ class Buffer:
     dtype: DType = F32
     stages: int = 1
     why: str = ""
+    over: tuple[str, ...] = ()
+
+    @property
+    def storage(self) -> tuple[str, ...]:
+        """The pieces of shared memory that it lies in: its own, or those of the buffers whose place it takes."""
+        return self.over or (self.name,)
 
     @property
     def bytes(self) -> int:
@@ -180,6 +198,11 @@ class TileProgram:
     def stored(self) -> DType:
         """The type of what the main kernel stores: C's, or that of the sums in a workspace."""
         return F32 if self.second_kernel else self.matrix("C").dtype
+
+    @property
+    def group(self) -> Group:
+        """The threads that run the program: all of the block."""
+        return Group("all", self.threads)
 
     @property
     def threads(self) -> int:

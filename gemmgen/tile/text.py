@@ -10,28 +10,24 @@ from gemmgen.isa.table import Completion
 from gemmgen.tile.program import STAGED, Buffer, Copy, TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
+    AddUp,
     Ahead,
-    AllowNext,
-    Arrived,
-    AwaitPrevious,
-    Barrier,
     Bring,
     Clear,
-    Commit,
     EachTile,
     Finish,
     Fragment,
     Gather,
     Inner,
-    Landed,
     Leave,
     Multiply,
+    Prepare,
     Publish,
-    Release,
     Steps,
     TileStmt,
 )
 from gemmgen.tile.sums import InCluster, InMemory
+from gemmgen.tile.syncs import Kind, Side, Sync
 
 _NAMED = {"m": "BM", "n": "BN", "k": "BK"}
 
@@ -76,10 +72,6 @@ def _buffer(b: Buffer) -> Iterator[str]:
 
 def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
     match s:
-        case AllowNext():
-            yield f"{'allow the next kernel':<24}# on the GPU once all blocks have started; it waits for their end"
-        case AwaitPrevious():
-            yield f"{'wait for the first kernel':<28}# C is beta * C once it has ended"
         case Clear():
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
@@ -94,36 +86,58 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
                 yield from (f"  {line}" for line in _stmt(p, x))
         case Inner():
             yield from _inner(p, s)
-        case Bring(copies, ahead, part):
+        case Bring(copies, ahead, part, first):
+            yield from (line for x in first if x.side is Side.ACQUIRE for line in _sync(x))
             yield from (_copy(p, c, ahead, part) for c in copies)
-        case Commit():
-            yield "commit these copies as a group"
-        case Landed(_, pending):
-            yield f"wait for tile {_tile(0)}: all groups but {pending}"
-        case Arrived():
-            yield f"wait for tile {_tile(0)}"
-        case Release():
-            yield f"each warp releases tile {_tile(0)}"
         case Ahead(count, body):
             yield f"for the first {count} tiles:" if count > 1 else "the first tile:"
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
-        case Barrier(hazard, scope):
-            yield f"{'barrier' if scope == 'block' else 'cluster barrier':<24}# {hazard}"
+        case Sync():
+            yield from _sync(s)
         case Fragment():
             yield _fragment(p, s)
         case Multiply(behind):
             yield "acc += a x b of the step before" if behind else "acc += a x b"
-        case Publish(tiles):
-            yield f"sums = acc   {_piece(p)} bytes a store, in the place of {', '.join(tiles)}"
+        case Publish():
+            yield f"sums = acc   {_piece(p)} bytes a store, in the place of {_tiles(p)}"
         case Gather():
             yield f"parts = this block's share of the sums of every block   {_piece(p)} bytes"
-        case Leave(tiles):
-            yield f"Cs = acc   {F32.bytes * p.output.left} bytes a store, in the place of {', '.join(tiles)}"
+        case Leave():
+            yield f"Cs = acc   {F32.bytes * p.output.left} bytes a store, in the place of {_tiles(p)}"
         case Finish(gathered, staged):
             yield from _finish(p, gathered, STAGED if staged else "acc")
+        case Prepare() | AddUp():
+            raise AssertionError("kernels beside the main one are not shown")
         case _:
             assert_never(s)
+
+
+def _tiles(p: TileProgram) -> str:
+    return ", ".join(b.name for b in p.buffers)
+
+
+def _sync(s: Sync) -> Iterator[str]:
+    """What is waited for, or told to who waits, and the hazard that it is there for."""
+    match s.kind, s.side:
+        case Kind.KERNEL, Side.RELEASE:
+            yield f"{'allow the next kernel':<24}# on the GPU once all blocks have started; it waits for their end"
+        case Kind.KERNEL, _:
+            yield f"{'wait for the first kernel':<28}# C is beta * C once it has ended"
+        case Kind.GROUP, Side.RELEASE:
+            yield "commit these copies as a group"
+        case Kind.GROUP, _:
+            yield f"wait for tile {_tile(0)}: all groups but {s.pending}"
+        case Kind.FULL, _:
+            yield f"wait for tile {_tile(0)}"
+        case Kind.EMPTY, Side.RELEASE:
+            yield f"each warp releases tile {_tile(0)}"
+        case Kind.EMPTY, _:
+            yield f"wait until all warps released the stage of tile {_tile(s.ahead)}"
+        case Kind.SET_UP, _:
+            yield f"{'set up a barrier per stage':<28}# {s.hazard}"
+        case Kind.BLOCK | Kind.CLUSTER, _:
+            yield f"{s.kind.value:<24}# {s.hazard}"
 
 
 def _piece(p: TileProgram) -> int:
