@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gemmgen.sim.faults import Fault
 
 MAX_SHOWN = 20  # problems that an error prints; .errors has all
+MAX_PROBLEMS = 200  # problems after which a spec is read no further
 MAX_WIDTH = 120  # characters of a source line that an error prints
 
 
@@ -98,12 +99,14 @@ class GemmgenError(Exception):
 
 class SpecError(GemmgenError):
     """Mistakes in a spec, all of them. The fields are those of the first; ``line`` and ``column`` count from 1 and
-    are None where the spec has no text (``replace``)."""
+    are None where the spec has no text (``replace``). ``note`` says where reading stopped, if it did not reach the end.
+    """
 
-    def __init__(self, problems: Sequence[Problem], filename: str = "<spec>") -> None:
+    def __init__(self, problems: Sequence[Problem], filename: str = "<spec>", note: str = "") -> None:
         self.problems = tuple(problems)
         first = self.problems[0]
         self.filename = filename
+        self.note = note
         self.line = first.span.line if first.span else None
         self.column = first.span.column if first.span else None
         self.message = first.message
@@ -111,10 +114,14 @@ class SpecError(GemmgenError):
         shown = [p.render(filename) for p in self.problems[:MAX_SHOWN]]
         if len(self.problems) > MAX_SHOWN:
             shown.append(f"{filename}: and {len(self.problems) - MAX_SHOWN} more errors")
+        if len(self.problems) >= MAX_PROBLEMS and not note:
+            note = f"no more than {MAX_PROBLEMS} errors are looked for"
+        if note:
+            shown.append(f"{filename}: {note}")
         super().__init__("\n".join(shown))
 
-    def __reduce__(self) -> tuple[type[SpecError], tuple[tuple[Problem, ...], str]]:
-        return type(self), (self.problems, self.filename)
+    def __reduce__(self) -> tuple[type[SpecError], tuple[tuple[Problem, ...], str, str]]:
+        return type(self), (self.problems, self.filename, self.note)
 
     @property
     def errors(self) -> tuple[SpecError, ...]:

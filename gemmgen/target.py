@@ -61,12 +61,24 @@ LIMITS: Mapping[str, Limits] = {
         Limits("sm_75", 32, 16, 64 * KB, 64 * KB, 256, 0, 64),
         Limits("sm_80", 64, 32, 164 * KB, 163 * KB, 128, KB, 64),
         Limits("sm_86", 48, 16, 100 * KB, 99 * KB, 128, KB, 128),
+        Limits("sm_87", 48, 16, 164 * KB, 163 * KB, 128, KB, 128),
         Limits("sm_89", 48, 24, 100 * KB, 99 * KB, 128, KB, 128),
         Limits("sm_90", 64, 32, 228 * KB, 227 * KB, 128, KB, 128),
         Limits("sm_100", 64, 32, 228 * KB, 227 * KB, 128, KB, 128),
+        Limits("sm_103", 64, 32, 228 * KB, 227 * KB, 128, KB, 128),
+        Limits("sm_110", 48, 24, 228 * KB, 227 * KB, 128, KB, 128),
         Limits("sm_120", 48, 24, 100 * KB, 99 * KB, 128, KB, 128),
+        Limits("sm_121", 48, 24, 100 * KB, 99 * KB, 128, KB, 128),
     )
 }
+
+MOST = Limits("any", 64, 32, 228 * KB, 227 * KB, 128, KB, 128)
+"""The most that any of them holds."""
+ARCHS: tuple[str, ...] = (
+    "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a",
+    *(f"sm_{number}{suffix}" for number in (100, 103, 107, 110, 120, 121) for suffix in ("", "a", "f")),
+)  # fmt: skip
+"""What NVRTC 13 makes machine code for (found by asking it). Other releases may lack some, and say so themselves."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +260,12 @@ def row_of(device_name: str) -> Gpu | None:
 
 def limits(arch: str) -> Limits:
     """The limits of an architecture such as ``sm_90`` or ``sm_90a``. Raises ArgumentError where it is not known."""
-    row = LIMITS.get(arch.rstrip("af"))
+    row = known_limits(arch)
     if row is None:
         raise ArgumentError(f"unknown architecture {arch!r}: known are {', '.join(LIMITS)}")
     return row
+
+
+def known_limits(arch: str) -> Limits | None:
+    """The limits of an architecture; None where they are not known, though there may be code for it."""
+    return LIMITS.get(arch.rstrip("af"))

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from simhelp import grid_of
 
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.launch import GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.lower import lower
 from gemmgen.runtime.cubin import Resources

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmgen.ir.expr import Bin, Const, Expr, Var, apply
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.launch import EXACT, GUARDED, GUARDED_UNALIGNED, Variant
 from gemmgen.sim.run import DEFAULT, GlobalArray, Options, RunResult, run_kernel
 from gemmgen.spec.model import Spec

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmgen.ir.expr import Const, Expr, Var, lift
-from gemmgen.ir.nodes import Alloc, Array, KernelIR, Load, Param, Ref, Source, Stmt, Store
+from gemmgen.ir.kernel import KernelIR, Param, Source
+from gemmgen.ir.nodes import Alloc, Array, Load, Ref, Stmt, Store
 from gemmgen.launch import EXACT
 from gemmgen.sim.run import DEFAULT, GlobalArray, Options, RunResult, run_kernel
 

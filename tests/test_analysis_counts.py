@@ -14,7 +14,7 @@ from simhelp import grid_of
 from strategies import specs
 
 from gemmgen.analysis.counts import Counts, count
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.isa.memory import shared_wavefronts
 from gemmgen.lower import lower

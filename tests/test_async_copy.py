@@ -9,7 +9,8 @@ import pytest
 from simir import A, C, R, at, get, kernel, put, ramp, run, shared, tid, zeros
 
 from gemmgen.ir.expr import Const, Expr, lift, value_of
-from gemmgen.ir.nodes import Array, Call, If, KernelIR, MapRef, Ref, Stmt, Store, Sync, TensorMap
+from gemmgen.ir.kernel import KernelIR, TensorMap
+from gemmgen.ir.nodes import Array, Call, If, MapRef, Ref, Stmt, Store, Sync
 from gemmgen.ir.types import F32, U64
 from gemmgen.isa.async_copy import (
     CP_ASYNC_COMMIT,

@@ -27,7 +27,8 @@ from gemmgen.analysis.counts import Counts, count
 from gemmgen.cli import run
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError, LaunchError
-from gemmgen.ir.nodes import Alloc, Call, If, KernelIR, Load, Ref, Section, Stmt, Store, edit, walk
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Alloc, Call, If, Load, Ref, Section, Stmt, Store, edit, walk
 from gemmgen.isa.atomic import ADD, global_add
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.launch import EXACT, GUARDED, VARIANTS, Limits

@@ -14,7 +14,8 @@ from test_launch import VECTOR, planned
 import gemmgen
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError, SpecError
-from gemmgen.ir.nodes import KernelIR, Load, Stmt, Store, Sync, edit
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Load, Stmt, Store, Sync, edit
 from gemmgen.launch import VARIANTS, Limits
 from gemmgen.spec.parse import parse
 from gemmgen.tune.estimate import estimate

@@ -18,7 +18,8 @@ from test_pipelines_counts import same
 
 import gemmgen
 from gemmgen.cuda.emit import emit_cuda
-from gemmgen.ir.nodes import KernelIR, walk
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import walk
 from gemmgen.launch import LARGEST, VARIANTS, Limits
 from gemmgen.lower import lower
 from gemmgen.report.ablation import ablations

@@ -19,7 +19,7 @@ from strategies import specs
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.facts import substitute, variables
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.launch import VARIANTS
 from gemmgen.lower import lower
 from gemmgen.sim.run import GlobalArray, run_kernel

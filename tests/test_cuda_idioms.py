@@ -7,12 +7,12 @@ from host_cuda.samples import COUNTER, LDA, THREAD, A, C, K, M, N, body_of, kern
 from gemmgen.cuda.emit import emit_cuda, emit_with_lines
 from gemmgen.cuda.layout import WIDTH, Line, arranged
 from gemmgen.ir.expr import Const, Var, smaller
+from gemmgen.ir.kernel import Constant
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
     Call,
     Compute,
-    Constant,
     FBin,
     FConst,
     FExpr,

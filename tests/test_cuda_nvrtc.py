@@ -12,13 +12,14 @@ from pipelinehelp import kernel as pipeline
 
 from gemmgen.cuda.emit import STATIC_SHARED_BYTES, emit_cuda
 from gemmgen.ir.expr import Const
-from gemmgen.ir.nodes import Alloc, Array, Fma, Load, Param, Ref, Store
+from gemmgen.ir.kernel import Param
+from gemmgen.ir.nodes import Alloc, Array, Fma, Load, Ref, Store
 from gemmgen.launch import VARIANTS
 from gemmgen.lower import lower
 from gemmgen.runtime.nvrtc import Compiled, NvrtcMissing, compile_cubin, version
+from gemmgen.spec.architecture import architecture_problem
 from gemmgen.spec.ladder import LADDER, ladder_path
 from gemmgen.spec.parse import load, parse
-from gemmgen.spec.pipelines import architecture_problem
 
 
 def missing() -> str | None:

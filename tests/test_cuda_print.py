@@ -11,20 +11,18 @@ from gemmgen.cuda.emit import emit_cuda, emit_with_lines
 from gemmgen.cuda.layout import sanitised
 from gemmgen.cuda.terms import expression, number
 from gemmgen.ir.expr import Const, Var, select, smaller
+from gemmgen.ir.kernel import Assertion, Constant, Param
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
-    Assertion,
     Call,
     Compute,
-    Constant,
     FBin,
     FConst,
     Fma,
     If,
     Let,
     Load,
-    Param,
     Pinned,
     Ref,
     Role,

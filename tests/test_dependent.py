@@ -16,7 +16,8 @@ from test_launch import VECTOR, planned
 import gemmgen
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError, LaunchError
-from gemmgen.ir.nodes import Call, If, KernelIR, Section, Stmt, edit
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Call, If, Section, Stmt, edit
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.launch import EXACT, Limits
 from gemmgen.runtime.frame import Frame

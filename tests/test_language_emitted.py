@@ -19,12 +19,14 @@ from gemmgen.spec.parse import load, parse
 
 
 def identifiers(cuda: str) -> set[str]:
-    """The names in a text that a kernel's own could clash with: not members, comments, strings, pragmas, or what stands
-    inside a helper."""
+    """The names in a text that a kernel's own could clash with: what is declared outside it, and its arrays. Names
+    inside it, and those of its parameters, hide its own."""
     helpers, kernel = re.sub(r'//.*|"[^"]*"|#pragma.*', "", cuda).split("extern", 1)
     declared = re.findall(r"^(?:__device__ .*?(\w+)\(|struct .*?(\w+) \{|constexpr int (\w+))", helpers, re.MULTILINE)
-    used = re.findall(r"(?<![\w.])[A-Za-z_]\w*", kernel)
-    return {name for name in {*used, *(x for names in declared for x in names)} if name and not name.startswith("__")}
+    shared = re.findall(r"__shared__ (?:\w+\(\d+\) )?(?:float|unsigned long long) (As|Bs|Cs|dynamicShared)\b", kernel)
+    named = re.findall(r"__global__ void .*?__launch_bounds__\(.*?\)\s+(\w+)\(", kernel, re.DOTALL)
+    assert len(named) == 1
+    return {name for name in {*shared, *named, *(x for names in declared for x in names)} if name}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

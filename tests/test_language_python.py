@@ -41,7 +41,7 @@ def test_replace_changes_and_checks() -> None:
         ({"name": 3}, "name takes text"),
         ({"thread": (0, 4)}, "TM must be positive"),
         ({"stages": 9}, "stages '9' is not supported"),
-        ({"A": "f16 row"}, "'f16' is not supported"),
+        ({"A": "f64 row"}, "'f64' is not supported"),
         ({"A": Operand("f32", "diagonal")}, "'diagonal' is not supported"),
         ({"arch": "hopper"}, "'hopper' is not a value of arch"),
         ({"m_iter": 3}, "m_iter=3 does not cover"),

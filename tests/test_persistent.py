@@ -23,7 +23,8 @@ from gemmgen.analysis.counts import count
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
 from gemmgen.ir.expr import Var
-from gemmgen.ir.nodes import Call, For, KernelIR, Let, Sync, walk
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Call, For, Let, Sync, walk
 from gemmgen.ir.variant import EXACT
 from gemmgen.isa.async_copy import MBARRIER_INIT, MBARRIER_WAIT
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL

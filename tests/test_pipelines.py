@@ -19,7 +19,8 @@ from gemmgen import emit
 from gemmgen.cli import run
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError, SpecError
-from gemmgen.ir.nodes import Call, KernelIR, Sync, walk
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Call, Sync, walk
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec

@@ -13,7 +13,7 @@ from simhelp import operands
 from strategies import specs
 
 from gemmgen.analysis.counts import Counts, count
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec

@@ -16,7 +16,8 @@ from played import GPU
 import gemmgen
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import LaunchError
-from gemmgen.ir.nodes import TensorMap, shape_of, size_bytes
+from gemmgen.ir.kernel import TensorMap
+from gemmgen.ir.nodes import shape_of, size_bytes
 from gemmgen.launch import EXACT, Arguments, Launch
 from gemmgen.runtime import tensormap
 from gemmgen.runtime.launch import check_architecture

@@ -10,7 +10,8 @@ import pytest
 from simir import A, C, R, at, get, kernel, put, ramp, run, shared, tid, zeros
 
 from gemmgen.ir.expr import Const, Var
-from gemmgen.ir.nodes import Call, For, MapRef, Role, Roles, Stmt, Store, Sync, TensorMap
+from gemmgen.ir.kernel import TensorMap
+from gemmgen.ir.nodes import Call, For, MapRef, Role, Roles, Stmt, Store, Sync
 from gemmgen.isa.table import Instruction
 from gemmgen.sim.calls import Flight, Lanes, MapArgument, MemoryArgument, Wait
 from gemmgen.sim.clock import Stamps

@@ -9,7 +9,7 @@ import pytest
 from simhelp import SPECS, Floats, close, fitting, grid_of, operands, run_ir
 
 import gemmgen
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.launch import EXACT, GUARDED, GUARDED_UNALIGNED, Variant
 from gemmgen.lower import lower
 from gemmgen.sim.cost import blocks_at_once, estimate_seconds

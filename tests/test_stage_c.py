@@ -20,7 +20,8 @@ import gemmgen
 from gemmgen.analysis.counts import count
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
-from gemmgen.ir.nodes import KernelIR, Stmt, Store, edit
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Stmt, Store, edit
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
 from gemmgen.lower import lower, lower_program
 from gemmgen.lower.tiles import Turn

@@ -10,7 +10,8 @@ from pipelinehelp import PIPELINES, spec_of
 from simir import A, C, R, at, get, kernel, put, register, shared, tid
 
 from gemmgen.ir.expr import Const, Var
-from gemmgen.ir.nodes import Alloc, Fma, For, If, KernelIR, Let, Load, Role, Roles, Stmt, Store, Sync, edit
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Alloc, Fma, For, If, Let, Load, Role, Roles, Stmt, Store, Sync, edit
 from gemmgen.ir.types import BF16
 from gemmgen.ir.variant import VARIANTS
 from gemmgen.ir.verifier import InvalidKernel, verify
@@ -93,7 +94,7 @@ def test_broken_kernels_are_named(what: str) -> None:
 
 
 def _with_globals(ir: KernelIR) -> KernelIR:
-    from gemmgen.ir.nodes import Param
+    from gemmgen.ir.kernel import Param
 
     return replace(ir, params=(*ir.params, *(Param(x.name, "pointer", x) for x in (A, C))))
 

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, assert_never
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, smaller, value_of
 from gemmgen.ir.facts import substitute
+from gemmgen.ir.kernel import KernelIR, TensorMap
 from gemmgen.ir.lane_values import LANE_VALUES
 from gemmgen.ir.lane_values import THREAD as LANE
 from gemmgen.ir.nodes import (
@@ -23,7 +24,6 @@ from gemmgen.ir.nodes import (
     Fma,
     For,
     If,
-    KernelIR,
     Let,
     LetPointer,
     Load,
@@ -36,7 +36,6 @@ from gemmgen.ir.nodes import (
     Stmt,
     Store,
     Sync,
-    TensorMap,
     shape_of,
 )
 from gemmgen.ir.types import WARP

@@ -21,9 +21,10 @@ from gemmgen.analysis.explain import Explanation, named_registers, register_limi
 from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.diagnostics import GemmgenError
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.variant import EXACT, GUARDED_UNALIGNED
 from gemmgen.lower import lower
+from gemmgen.spec.architecture import architecture_problem
 from gemmgen.spec.model import Spec
 
 WORTH = 0.97
@@ -94,6 +95,8 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     try:
         spec = e.spec.replace(**fields)
     except GemmgenError:
+        return None
+    if architecture_problem(spec, e.gpu.arch):
         return None
     m, n, k = e.size
     bm, bn, bk = spec.block

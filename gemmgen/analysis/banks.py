@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gemmgen.analysis.accesses import THREAD, Access, sites
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import BANKS, ideal_wavefronts, lanes_together, shared_wavefronts
 

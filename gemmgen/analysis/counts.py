@@ -15,7 +15,8 @@ from gemmgen.analysis.classes import Classes, classify, evaluate, index_values
 from gemmgen.analysis.merging import merged
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.facts import variables
-from gemmgen.ir.nodes import Call, KernelIR, Load, Store
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Call, Load, Store
 from gemmgen.ir.types import WARP
 from gemmgen.isa import memory
 

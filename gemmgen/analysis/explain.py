@@ -17,7 +17,8 @@ from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import Occupancy, occupancy_of, registers_per_block
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity, items_of
-from gemmgen.ir.nodes import Alloc, KernelIR, Section, Stmt, children, shape_of
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Alloc, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
 from gemmgen.isa.memory import LINE
 from gemmgen.spec.model import Spec
@@ -183,7 +184,9 @@ def explained(
     order = sorted(_alike(steps), key=lambda some: some[0].ir is not None)
     counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in order), Counts((), 0))
     blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
-    registers = named_registers(ir.body) if compiled is None else compiled.registers
+    # What the program names beyond the limit of a thread, the compiler spills.
+    named = min(named_registers(ir.body), register_limit(ir, gpu))
+    registers = named if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
     launches = max(1, len(steps))
     tiles = sum(tiles_computed(ir, s.grid, s.scalars) for s in steps if s.ir is None)

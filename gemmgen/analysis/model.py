@@ -16,7 +16,7 @@ from gemmgen.analysis.latency import WAITS, Step, Waits, run_clocks
 from gemmgen.analysis.occupancy import Occupancy
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Size, compulsory_bytes, items_of
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
 from gemmgen.target import GB, Gpu

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Compiled, Explanation
     from gemmgen.analysis.sass import MainLoop
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.launch import LaunchPlan
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
@@ -26,17 +27,18 @@ def explain(
 
     Counts are exact, at any size; times are modelled. Registers and spills come from NVRTC, where it is installed
     and ``compiled`` is left as it is.
-    ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. Raises ArgumentError for an unknown GPU, a negative size,
-    or a product that cannot be launched.
+    ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. Raises ArgumentError for an unknown GPU, or one that lacks
+    what the spec needs, a negative size, or a product that cannot be launched.
     """
     from gemmgen.analysis.explain import Step, explained
-    from gemmgen.api.specs import lower, of_type
+    from gemmgen.api.specs import checked, lower, refuse_unfit
     from gemmgen.cuda.emit import emit_with_lines
     from gemmgen.ir.variant import EXACT
     from gemmgen.launch import as_float32
     from gemmgen.target import gpu as gpu_named
 
-    spec, target, size = of_type(spec), gpu_named(gpu), _size(spec, m, n, k)
+    spec, target, size = checked(spec), gpu_named(gpu), _size(spec, m, n, k)
+    refuse_unfit(spec, target)
     beta = as_float32(beta)
     plan = _plan(spec, size, beta)
     ir = lower(spec, plan.steps[0].variant if plan.steps else EXACT)
@@ -50,10 +52,15 @@ def explain(
         for step in plan.steps
     )
     emitted = emit_with_lines(ir)
-    made = _compiled(ir, emitted.text, target) if compiled else None
+    made = _compiled(ir, emitted.text, target, slow_to_compile(spec)) if compiled else None
     copies = {copy.operand: copy.bytes for copy in plan.copies}
     found = explained(spec, ir, size, target, steps, beta, made, emitted.lines, copies)
-    return found if made is None else replace(found, again=lambda other: explain(other, *size, gpu=target, beta=beta))
+    return found if made is None else replace(found, again=lambda other: _again(other, size, target, beta))
+
+
+def _again(other: Spec, size: tuple[int, int, int], gpu: Gpu, beta: float) -> Explanation:
+    """Another spec for the same product; where it would take long to compile, as it is written."""
+    return explain(other, *size, gpu=gpu, beta=beta, compiled=not slow_to_compile(other))
 
 
 def launches(spec: Spec, size: tuple[int, int, int], beta: float = 0.0) -> int:
@@ -84,14 +91,14 @@ def _strides(spec: Spec, leading: tuple[int, int, int]) -> tuple[tuple[int, int]
     return tuple((ld, 1) if order == "row" else (1, ld) for ld, order in zip(leading, orders, strict=True))
 
 
-def _compiled(ir: KernelIR, text: str, gpu: Gpu) -> Compiled | None:
+def _compiled(ir: KernelIR, text: str, gpu: Gpu, slow: str) -> Compiled | None:
     """Registers and spills by NVRTC; None where it is missing, or knows no architecture that runs on the GPU."""
     from gemmgen.analysis.explain import Compiled
     from gemmgen.diagnostics import CompileError
     from gemmgen.runtime.nvrtc import compile_cubin
 
     try:
-        compiled = compile_cubin(text, gpu.arch, name=ir.name)
+        compiled = compile_cubin(text, gpu.arch, name=ir.name, slow=slow)
     except CompileError:
         return None
     return Compiled(compiled.resources.registers, compiled.resources.spill_bytes, gpu.arch, _loop(compiled.cubin))

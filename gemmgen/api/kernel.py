@@ -11,9 +11,11 @@ from gemmgen.api.specs import architecture, checked
 from gemmgen.diagnostics import ArgumentError, SimulationFault
 from gemmgen.launch import EXACT, Variant, as_float32, kernel_of, program_for
 from gemmgen.launch.placement import OPERANDS
+from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR, Part
+    from gemmgen.ir.kernel import KernelIR
+    from gemmgen.ir.program import Part
     from gemmgen.runtime.arrays import TorchMatrices
     from gemmgen.runtime.cubin import Resources
     from gemmgen.runtime.device import Device as Gpu
@@ -176,7 +178,9 @@ class Kernel:
 
         with self._lock:
             if self._compiled is None:
-                self._compiled = compile_cubin(self.source, self.arch, name=self.spec.name)
+                self._compiled = compile_cubin(
+                    self.source, self.arch, name=self.spec.name, slow=slow_to_compile(self.spec)
+                )
             return self._compiled
 
     def load(self, variant: Variant, which: Part, gpu: Gpu) -> GpuModule:
@@ -190,7 +194,7 @@ class Kernel:
 
         ir = kernel_of(self.lowered(variant), which)
         check_architecture(ir, gpu)
-        return GpuModule(ir, compile_for(emit_cuda(ir), gpu, name=ir.name), gpu)
+        return GpuModule(ir, compile_for(emit_cuda(ir), gpu, name=ir.name, slow=slow_to_compile(self.spec)), gpu)
 
     def _on_host(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any) -> Any:
         from gemmgen.runtime import device as gpus

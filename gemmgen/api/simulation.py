@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.ir.program import Program
     from gemmgen.sim.faults import Fault
     from gemmgen.sim.run import GlobalArray, RunResult
@@ -51,13 +51,16 @@ def simulate(
     Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
     """
     from gemmgen.api.specs import of_type
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
+    from gemmgen.spec.architecture import architecture_problem
     from gemmgen.target import gpu as gpu_named
 
-    gpu_named(gpu)
+    target = gpu_named(gpu)
     alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
     only = spec_or_ir if isinstance(spec_or_ir, KernelIR) else None
     program = program_for(of_type(spec_or_ir)) if only is None else _program(only)
+    if only is None and (problem := architecture_problem(of_type(spec_or_ir), target.arch)):
+        raise ArgumentError(f"{program.name} does not run on {target.title} ({target.arch}): {problem}")
     output = output_for(A, B, program, as_float32(beta)) if C is None else C
     operands = matrices(A, B, output, program)
     steps = plan_of(program, operands, alpha, beta, None if only is None else only.variant)

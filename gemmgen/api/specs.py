@@ -11,8 +11,9 @@ from gemmgen.diagnostics import ArgumentError, SpecError
 from gemmgen.ir.variant import VARIANTS, Variant
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.spec.model import Spec
+    from gemmgen.target import Gpu
 
 
 def parse(text: str, filename: str = "<string>") -> Spec:
@@ -96,13 +97,29 @@ def lower(spec: Spec, variant: str | Variant = "exact") -> KernelIR:
 
 def architecture(arch: str, spec: Spec) -> str:
     """``arch`` if it names one, as sm_90 does, and has what the spec uses. Raises ArgumentError else."""
-    from gemmgen.spec.pipelines import architecture_problem
+    from gemmgen.spec.architecture import known_architectures, unknown_architecture
 
     if not isinstance(arch, str) or re.fullmatch(r"(sm|compute)_[1-9][0-9]{1,2}[af]?", arch) is None:
-        raise ArgumentError(f"arch is {arch!r}; it is written as in 'sm_90'")
-    if problem := architecture_problem(spec, arch):
+        raise ArgumentError(f"arch is {arch!r}; it is written as in 'sm_90'; {known_architectures()}")
+    if problem := unfit(spec, arch) or unknown_architecture(arch):
         raise ArgumentError(problem)
     return arch
+
+
+def unfit(spec: Spec, arch: str) -> str | None:
+    """Why a spec cannot run on an architecture: its instructions, or what a block takes. None if it can."""
+    from gemmgen.spec.architecture import architecture_problem
+    from gemmgen.tile import check_resources
+
+    return architecture_problem(spec, arch) or next((p.message for p in check_resources(spec, arch)), None)
+
+
+def refuse_unfit(spec: Spec, gpu: Gpu) -> None:
+    """Raise ArgumentError where a spec cannot run on a GPU, with what it needs and what the GPU is."""
+    from gemmgen.spec.architecture import target_problem
+
+    if problem := unfit(spec, gpu.arch) or target_problem(spec, gpu.arch):
+        raise ArgumentError(f"{spec.name} does not run on {gpu.title} ({gpu.arch}): {problem}")
 
 
 def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> str:

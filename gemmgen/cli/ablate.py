@@ -12,6 +12,7 @@ from gemmgen.cli.options import Json, OneSpec, Size
 if TYPE_CHECKING:
     from gemmgen.report.ablation import Ablation, Cost
     from gemmgen.spec.model import Spec
+    from gemmgen.target import Gpu
 
 CHECKED_AT_MOST = 300
 """Rows and columns of the product that shows an ablation to be right in the simulator."""
@@ -27,15 +28,19 @@ def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: 
 
       gemmgen ablate vectorized --size 1024 --json
     """
+    from gemmgen.api.specs import refuse_unfit
     from gemmgen.report.ablation import ablation_table, ablations
+    from gemmgen.target import gpu as gpu_named
 
     [whole] = artifacts.load_specs([spec])
     at = size or DEFAULT
+    target = gpu_named(named_gpu(gpu))
+    refuse_unfit(whole, target)
     with output.progress(f"ablating {whole.name}") as shown:
         costs = []
         for one in ablations(whole):
             shown.update(f"{whole.name} without {one.without}")
-            costs.append(cost(whole, one, at, named_gpu(gpu)))
+            costs.append(cost(whole, fitting(one, target), at, target.name))
         timed = with_times(whole, costs, at, shown)
     wrong = [c.ablation.without for c in costs if c.right is False]
     if json:
@@ -48,6 +53,14 @@ def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: 
     if wrong:
         output.say(f"error: wrong results without {', '.join(wrong)}")
     return exits.FAILED if wrong else exits.OK
+
+
+def fitting(one: Ablation, gpu: Gpu) -> Ablation:
+    """The ablation, with no spec where that would not run on the GPU."""
+    from gemmgen.api.specs import unfit
+
+    why = None if one.spec is None else unfit(one.spec, gpu.arch)
+    return one if why is None else replace(one, spec=None, why=why)
 
 
 def cost(whole: Spec, one: Ablation, size: Size, gpu: str) -> Cost:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from gemmgen.cli import exits, output
 from gemmgen.cli.options import Emit, find_spec
-from gemmgen.diagnostics import CompileError, SpecError
+from gemmgen.diagnostics import SpecError
+from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.runtime.nvrtc import Compiled
     from gemmgen.spec.model import Spec
 
@@ -70,13 +71,13 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
     Raises UsageError where two would be one file, and where the architecture lacks what a spec uses.
     """
     import gemmgen
+    from gemmgen.api.specs import unfit
     from gemmgen.cuda.emit import emit_cuda
-    from gemmgen.spec.pipelines import architecture_problem
 
     made: dict[str, Text] = {}
     for spec in specs:
         target = arch or spec.arch or default_arch()
-        if problem := architecture_problem(spec, target):
+        if problem := unfit(spec, target):
             raise exits.UsageError(f"{spec.filename}: {problem}; or choose another architecture with --arch")
         for note in spec.notes:
             output.say(f"{spec.filename}: note: {note}")
@@ -110,31 +111,18 @@ def compile_all(wanted: Sequence[Text]) -> list[Compiled]:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from gemmgen.runtime.nvrtc import NvrtcMissing, compile_cubin
+    from gemmgen.runtime.nvrtc import UnknownArchitecture, compile_cubin
 
     def one(text: Text) -> Compiled:
-        return compile_cubin(text.source, text.arch, name=text.ir.name, filename=f"{text.stem}.cu")
+        return compile_cubin(
+            text.source, text.arch, name=text.ir.name, filename=f"{text.stem}.cu", slow=slow_to_compile(text.spec)
+        )
 
     try:
         with output.progress(f"compiling {', '.join(text.stem for text in wanted)}"), ThreadPoolExecutor(2) as pool:
             return list(pool.map(one, wanted))
-    except NvrtcMissing:
-        raise
-    except CompileError as error:
-        refuse_unknown(wanted, error)
-        raise
-
-
-def refuse_unknown(wanted: Sequence[Text], error: CompileError) -> None:
-    """Raise UsageError where ``error`` came of an architecture that this NVRTC does not know."""
-    from gemmgen.runtime.nvrtc import supported_archs, version
-
-    known = supported_archs()
-    for arch in {text.arch for text in wanted}:
-        if int(arch.removeprefix("sm_").rstrip("af")) not in known:
-            names = ", ".join(f"sm_{number}" for number in known)
-            release = ".".join(map(str, version()))
-            raise exits.UsageError(f"NVRTC {release} does not compile for {arch}; it does for {names}") from error
+    except UnknownArchitecture as error:
+        raise exits.UsageError(str(error)) from error
 
 
 def rendered(wanted: Sequence[Text], emit: Emit) -> Iterator[tuple[Text, bytes]]:
@@ -161,15 +149,13 @@ def rendered(wanted: Sequence[Text], emit: Emit) -> Iterator[tuple[Text, bytes]]
 
 
 def ptx(text: Text) -> str:
-    from gemmgen.runtime.nvrtc import NvrtcMissing, compile_ptx
+    from gemmgen.runtime.nvrtc import UnknownArchitecture, compile_ptx
 
+    slow = slow_to_compile(text.spec)
     try:
-        return compile_ptx(text.source, text.arch, name=text.ir.name, filename=f"{text.stem}.cu")
-    except NvrtcMissing:
-        raise
-    except CompileError as error:
-        refuse_unknown([text], error)
-        raise
+        return compile_ptx(text.source, text.arch, name=text.ir.name, filename=f"{text.stem}.cu", slow=slow)
+    except UnknownArchitecture as error:
+        raise exits.UsageError(str(error)) from error
 
 
 SUFFIX: Mapping[Emit, str] = {

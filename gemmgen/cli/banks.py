@@ -13,7 +13,7 @@ from gemmgen.ir.types import WARP
 if TYPE_CHECKING:
     from gemmgen.analysis.accesses import Access
     from gemmgen.analysis.banks import BankMap
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
 
 WIDTHS = {4: 1, 8: 2, 16: 4}
 

@@ -140,15 +140,15 @@ def timed_ladder(size: Size) -> LadderResult:
     What the GPU's architecture lacks is left out, with the reason. Raises WrongResult where a rung is wrong.
     """
     import gemmgen
+    from gemmgen.api.specs import unfit
     from gemmgen.cli.machine import machine
     from gemmgen.cli.timing import compare
     from gemmgen.report.ladder import RUNGS, LadderResult, RungResult
     from gemmgen.runtime.device import required
     from gemmgen.spec.ladder import ladder_path
-    from gemmgen.spec.pipelines import architecture_problem
 
     specs = {rung: gemmgen.load(ladder_path(rung.spec)) for rung in RUNGS}
-    problems = {rung: architecture_problem(spec, required().arch) for rung, spec in specs.items()}
+    problems = {rung: unfit(spec, required().arch) for rung, spec in specs.items()}
     lines = {rung: RungResult(rung, True, skipped=f"not run: {why}") for rung, why in problems.items() if why}
     sizes = dict.fromkeys([size, *(Size(*rung.size(size)) for rung in RUNGS)])
     runs = {}

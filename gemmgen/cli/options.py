@@ -48,8 +48,12 @@ def parse_sizes(text: str) -> Sizes:
 
 def parse_arch(text: str) -> str:
     """A target such as ``sm_90`` or ``sm_90a``. Raises typer.BadParameter."""
+    from gemmgen.spec.architecture import known_architectures, unknown_architecture
+
     if re.fullmatch(r"sm_[0-9]{2,3}[af]?", text) is None:
-        raise typer.BadParameter(f"{text!r} is not an architecture; write it like sm_90")
+        raise typer.BadParameter(f"{text!r} is not an architecture; write it like sm_90; {known_architectures()}")
+    if problem := unknown_architecture(text):
+        raise typer.BadParameter(problem)
     return text
 
 

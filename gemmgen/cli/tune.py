@@ -148,9 +148,10 @@ def by_model(
 ) -> TuneResult:
     import gemmgen
 
-    return gemmgen.tune(
-        given(specs), *size, choices=choices or None, device="sim", gpu=gpu, records=False, unordered=unordered
-    )
+    with output.progress(f"{size}: looking at candidates"):
+        return gemmgen.tune(
+            given(specs), *size, choices=choices or None, device="sim", gpu=gpu, records=False, unordered=unordered
+        )
 
 
 def on_one(

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
-from gemmgen.cuda.shared import STATIC_SHARED_BYTES, shared_parts
+from gemmgen.cuda.shared import shared_parts
 from gemmgen.cuda.statements import Printer, pointer_type
 from gemmgen.cuda.terms import declaration
 from gemmgen.ir.expr import value_of
-from gemmgen.ir.nodes import Constant, KernelIR, Load, Param, Store, walk
+from gemmgen.ir.kernel import Constant, KernelIR, Param
+from gemmgen.ir.memory import STATIC_SHARED_BYTES, declared_apart
+from gemmgen.ir.nodes import Load, Store, walk
 from gemmgen.ir.reach import global_bytes
 
 
@@ -180,8 +182,8 @@ def parameter(p: Param) -> str:
 def _body(ir: KernelIR) -> list[Line]:
     widths = vector_widths(ir)
     dynamic = ir.shared_bytes > STATIC_SHARED_BYTES
-    parts = dynamic or any(a.over for a in ir.shared)
-    shared = list(shared_parts(ir, dynamic)) if parts else _static(ir, widths)
+    apart = declared_apart(ir.shared)
+    shared = _static(ir, widths) if apart else list(shared_parts(ir, dynamic))
     taken = (*(p.name for p in ir.params), *(a.name for a in ir.shared), "dynamicShared", "blockShared")
     printer = Printer(widths, taken, shared)
     return printer.function(ir.body)

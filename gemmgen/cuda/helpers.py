@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from gemmgen.cuda.layout import Printed
 from gemmgen.cuda.terms import pinned_name, vector_name, vector_type
 from gemmgen.ir.facts import variables
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.lane_values import LANE_VALUES
-from gemmgen.ir.nodes import Call, Compute, Fma, If, KernelIR, Load, Store, Sync, walk
+from gemmgen.ir.nodes import Call, Compute, Fma, If, Load, Store, Sync, walk
 from gemmgen.ir.references import reads, references
 from gemmgen.ir.types import U32, DType
 from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load

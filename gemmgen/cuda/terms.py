@@ -8,10 +8,9 @@ from math import isinf, isnan
 from types import MappingProxyType
 from typing import Any
 
-from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, lift, select, value_of
+from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, lift, select, show, value_of
 from gemmgen.ir.facts import is_wide, substitute, variables
 from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
-from gemmgen.ir.show import show
 from gemmgen.ir.types import F32, U32, DType
 from gemmgen.isa.cluster import cluster_load
 from gemmgen.isa.convert import from_float, to_float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Literal
@@ -11,6 +11,8 @@ from gemmgen.ir.expr import Expr, value_of
 from gemmgen.ir.types import F32, DType
 
 Space = Literal["global", "shared", "register"]
+STATIC_SHARED_BYTES = 48 * 1024
+"""What a kernel may declare; more has to be asked for at launch (CUDA C++ Programming Guide, compute capabilities)."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,32 @@ def replaced_bytes(shared: Sequence[Array]) -> tuple[int, int]:
     return own, max((size_bytes(a) for a in shared if a.over), default=0)
 
 
+def declared_apart(shared: Sequence[Array]) -> bool:
+    """Whether the kernel declares each array by itself. Else they are parts of one array, without gaps: where one takes
+    the place of others, and where they are more than a kernel may declare, with the gaps that alignment leaves."""
+    return not any(a.over for a in shared) and _aligned_size(_extents(shared)) <= STATIC_SHARED_BYTES
+
+
 def shared_size(shared: Sequence[Array]) -> int:
-    """Bytes that shared arrays take together."""
+    """Bytes of shared memory that a block takes, as the compiler lays the arrays out."""
     own, over = replaced_bytes(shared)
-    return sum(size_bytes(a) for a in shared if not a.over) + max(0, over - own)
+    return declared_size(_extents(a for a in shared if not a.over), max(0, over - own), bool(over))
+
+
+def declared_size(extents: Sequence[tuple[int, int]], more: int = 0, together: bool = False) -> int:
+    """Bytes of arrays of these (sizes, alignments), in the order in which they are declared: with gaps between them
+    where each is declared by itself. ``together``: they are parts of one array, which has ``more`` bytes behind them.
+    """
+    apart = _aligned_size(extents)
+    return apart if apart <= STATIC_SHARED_BYTES and not together else sum(size for size, _ in extents) + more
+
+
+def _extents(shared: Iterable[Array]) -> list[tuple[int, int]]:
+    return [(size_bytes(a), a.align) for a in shared]
+
+
+def _aligned_size(extents: Iterable[tuple[int, int]]) -> int:
+    end = 0
+    for size, align in extents:
+        end = -(-end // align) * align + size
+    return end

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.memory import Ref
-from gemmgen.ir.nodes import Call, KernelIR, Load, MapRef, Stmt, Store, walk
+from gemmgen.ir.nodes import Call, Load, MapRef, Stmt, Store, walk
 
 BOX = 16
 """Bytes to which the rows of a matrix that the TMA engine reads are aligned."""

@@ -17,7 +17,6 @@ from gemmgen.ir.nodes import (
     Fma,
     For,
     If,
-    KernelIR,
     Let,
     LetPointer,
     Load,
@@ -35,18 +34,9 @@ from gemmgen.ir.nodes import (
 )
 
 
-def print_kernel(ir: KernelIR) -> str:
-    """The whole kernel: resources and constants, then the program of one thread. Accesses are numbered as the
-    simulator and the counts number them."""
-    lines = [
-        f"kernel {ir.name} ({ir.variant.label}): {ir.threads} threads, {ir.shared_bytes} bytes of shared memory",
-        f"grid {', '.join(map(show, ir.grid))}" + ("" if value_of(ir.cluster) == 1 else f", clusters of {ir.cluster}"),
-        *(f"const {c.name} = {c.text}" + (f" = {c.value}" if c.text != str(c.value) else "") for c in ir.constants),
-        *(f"assert {a.text}" for a in ir.assertions),
-        *(f"shared {_array(a)}" for a in ir.shared),
-        *_Printer().body(ir.body, 0),
-    ]
-    return "\n".join(lines) + "\n"
+def print_body(body: tuple[Stmt, ...]) -> list[str]:
+    """The statements, one per line. Accesses are numbered as the simulator and the counts number them."""
+    return list(_Printer().body(body, 0))
 
 
 class _Printer:
@@ -92,7 +82,7 @@ class _Printer:
             case LetPointer(pointer, _):
                 return f"{pointer.name} = {pointer.base.name} + {show(pointer.offset)}"
             case Alloc(array, init, _):
-                return f"register {_array(array)}" + ("" if init is None else f" = {init:g}")
+                return f"register {array_text(array)}" + ("" if init is None else f" = {init:g}")
             case Load(dst, src, width, guard, rank=rank):
                 block = "" if rank is None else f" of block {show(rank)} of the cluster"
                 return f"load{self.number(s)} {_ref(dst)} <- {_ref(src)}{block}{_how(width, guard)}"
@@ -137,7 +127,7 @@ def _ref(ref: Ref) -> str:
     return ref.memory.name + "".join(f"[{show(i)}]" for i in ref.index)
 
 
-def _array(a: Array) -> str:
+def array_text(a: Array) -> str:
     shape = "".join(f"[{show(d)}]" for d in a.shape or ())
     return f"{a.dtype} {a.name}{shape}" + (f" align {a.align}" if a.align > 4 else "")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.ir.expr import Expr, Var, value_of
 from gemmgen.ir.facts import is_uniform, variables
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.lane_values import LANE_VALUES
 from gemmgen.ir.memory import Array, Pointer, Ref, shape_of
 from gemmgen.ir.nodes import (
@@ -24,7 +25,6 @@ from gemmgen.ir.nodes import (
     Fma,
     For,
     If,
-    KernelIR,
     Let,
     LetPointer,
     Load,

@@ -21,7 +21,8 @@ from gemmgen.launch.overlap import refuse_overlap
 from gemmgen.launch.placement import OPERANDS, WIDEST, Copy, Place, placed, repacked
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import KernelIR, Part
+    from gemmgen.ir.kernel import KernelIR
+    from gemmgen.ir.program import Part
     from gemmgen.spec.model import Spec
 
     Planned: TypeAlias = Spec | Program

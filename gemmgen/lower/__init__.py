@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.nodes import ALONE, KernelIR, Param, Pipeline, Source
+from gemmgen.ir.kernel import ALONE, KernelIR, Param, Pipeline, Source
 from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.ir.verifier import enabled, verify
 from gemmgen.isa.table import Completion

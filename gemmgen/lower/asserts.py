@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.ir.nodes import Assertion
+from gemmgen.ir.kernel import Assertion
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.sums import InCluster
 

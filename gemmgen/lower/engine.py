@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemmgen.ir.expr import Const, Expr
-from gemmgen.ir.nodes import Array, Call, MapRef, Ref, Stmt, TensorMap
+from gemmgen.ir.kernel import TensorMap
+from gemmgen.ir.nodes import Array, Call, MapRef, Ref, Stmt
 from gemmgen.isa.async_copy import tma_load
 from gemmgen.isa.table import Completion
 from gemmgen.lower.scope import Scope

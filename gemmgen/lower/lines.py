@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var
-from gemmgen.ir.nodes import Array, Constant, Ref, Section, Stmt
+from gemmgen.ir.kernel import Constant
+from gemmgen.ir.nodes import Array, Ref, Section, Stmt
 from gemmgen.ir.types import F32, VECTOR_BYTES, DType
 from gemmgen.ir.variant import Variant
 from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, LDC, M, N, global_array, let

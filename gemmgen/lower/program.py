@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.program import Program, Step, Workspace
 from gemmgen.ir.reach import global_bytes
 from gemmgen.tile.program import TileProgram

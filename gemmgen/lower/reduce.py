@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from gemmgen.ir.expr import Const, Expr, Var
+from gemmgen.ir.kernel import Constant, KernelIR, Param
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
     Compute,
-    Constant,
     FBin,
     If,
-    KernelIR,
     Load,
-    Param,
     Read,
     Ref,
     Scalar,

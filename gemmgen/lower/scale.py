@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gemmgen.ir.expr import Const
-from gemmgen.ir.nodes import Alloc, Compute, FBin, If, KernelIR, Load, Param, Read, Scalar, Section, Store
+from gemmgen.ir.kernel import KernelIR, Param
+from gemmgen.ir.nodes import Alloc, Compute, FBin, If, Load, Read, Scalar, Section, Store
 from gemmgen.lower.lines import lines_of
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import BETA, global_array

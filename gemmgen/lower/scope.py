@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, lift, value_of
 from gemmgen.ir.facts import is_uniform
-from gemmgen.ir.nodes import Array, Constant, For, Let, Pointer, Stmt
+from gemmgen.ir.kernel import Constant
+from gemmgen.ir.nodes import Array, For, Let, Pointer, Stmt
 from gemmgen.ir.types import Dim, DType
 from gemmgen.tile.program import TileProgram
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr
-from gemmgen.ir.nodes import Array, Call, If, Ref, Stmt
-from gemmgen.ir.nodes import Sync as Barrier
+from gemmgen.ir.nodes import Array, Call, If, Ref, Stmt, Sync
 from gemmgen.ir.types import U64, WARP
 from gemmgen.isa.async_copy import (
     CP_ASYNC_COMMIT,
@@ -27,7 +26,8 @@ from gemmgen.isa.table import Completion
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import Scope
 from gemmgen.tile.statements import TileStmt
-from gemmgen.tile.syncs import Kind, Side, Sync
+from gemmgen.tile.syncs import Kind, Side
+from gemmgen.tile.syncs import Sync as Derived
 
 RELEASE, EARLY, GROUPS = "use release", "use dependentLaunch", "use cpasync"
 
@@ -61,7 +61,7 @@ class Syncs:
             return ()
         return (self.full, self.empty) if self.s.p.pipeline.release else (self.full,)
 
-    def lower(self, sync: Sync, at: At = HERE) -> list[Stmt]:
+    def lower(self, sync: Derived, at: At = HERE) -> list[Stmt]:
         """The statements of one side of a sync, with its hazard as the comment."""
         why = sync.hazard
         match sync.kind, sync.side:
@@ -69,7 +69,7 @@ class Syncs:
                 return [self._barrier(why)]
             case Kind.CLUSTER, _:
                 self.made += 1
-                return [Barrier(self.made - 1, why, "cluster")]
+                return [Sync(self.made - 1, why, "cluster")]
             case Kind.SET_UP, _:
                 return self._set_up(why)
             case Kind.GROUP, Side.RELEASE:
@@ -87,9 +87,9 @@ class Syncs:
             case Kind.KERNEL, _:
                 return [between_kernels(sync)]
 
-    def _barrier(self, hazard: str) -> Barrier:
+    def _barrier(self, hazard: str) -> Sync:
         self.made += 1
-        return Barrier(self.made - 1, hazard)
+        return Sync(self.made - 1, hazard)
 
     def _set_up(self, hazard: str) -> list[Stmt]:
         """One thread initialises the mbarriers and shows them to the engine, before anyone waits for them."""
@@ -119,10 +119,10 @@ class Syncs:
 
 def beside(statements: Iterable[TileStmt]) -> tuple[Stmt, ...]:
     """The syncs among the statements of a kernel beside the main one."""
-    return tuple(between_kernels(s) for s in statements if isinstance(s, Sync))
+    return tuple(between_kernels(s) for s in statements if isinstance(s, Derived))
 
 
-def between_kernels(sync: Sync) -> Stmt:
+def between_kernels(sync: Derived) -> Stmt:
     """A side of the order between two kernels."""
     row = ALLOW_NEXT_KERNEL if sync.side is Side.RELEASE else WAIT_FOR_PREVIOUS_KERNEL
     return Call(row, (), sync.hazard, EARLY)

@@ -37,6 +37,7 @@ def result_dict(result: TuneResult) -> dict[str, Any]:
             "spread": result.trials[0].spread,
         },
         "combinations": result.combinations,
+        "possible": max(result.possible, result.combinations),
         "pruned": [{"by": by, "why": why, "count": count} for by, why, count in result.pruning],
         "timings": result.timings,
         "wall_s": result.wall_s,
@@ -92,7 +93,11 @@ def _rate(result: TuneResult, seconds: float) -> str:
 def _left_out(result: TuneResult) -> str:
     tried = len(result.trials)
     left, done = ("before compiling", "tried") if result.measured else ("by rule or model", "modelled; none was run")
-    said = f"{result.combinations} combinations, {len(result.pruned)} left out {left}, {tried} {done}"
+    looked_at = f"{result.combinations} combinations"
+    if result.possible > result.combinations:
+        drawn = "drawn at random (give fewer values to try all)"
+        looked_at = f"{result.combinations} of {result.possible} combinations, {drawn}"
+    said = f"{looked_at}, {len(result.pruned)} left out {left}, {tried} {done}"
     noise = sum(t.discarded for t in result.trials)
     if result.measured:
         said += f", {result.timings} timings in {result.wall_s:.1f} s, {noise} contended samples discarded"

@@ -9,32 +9,14 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.ir.types import numpy_dtype
+from gemmgen.ir.types import BF16, numpy_dtype
 from gemmgen.runtime.driver import LEGACY_STREAM
 from gemmgen.runtime.memory import DeviceArray, download_view
-
-Kind = Literal["numpy", "torch", "cupy", "cuda"]
-HOST = -1
-
-
-class ArrayView(NamedTuple):
-    """An array where it lies. ``strides`` in elements, ``address`` in bytes, ``device`` a GPU's number or HOST.
-
-    ``dtype`` is NumPy's name, with the byte order where it is not the machine's. ``kind`` says whose array it is;
-    "cuda" is any other device array. ``owner`` is the array itself, which keeps the memory alive.
-    """
-
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    device: int
-    read_only: bool
-    kind: Kind
-    owner: Any
+from gemmgen.runtime.views import HOST as HOST
+from gemmgen.runtime.views import ArrayView as ArrayView
 
 
 def view(x: Any, name: str = "array", stream: int = 0) -> ArrayView:
@@ -98,8 +80,8 @@ def torch_stream(device: int) -> int:
     return _torch_stream(sys.modules["torch"], device)
 
 
-def torch_new(A: Any, B: Any) -> Any:
-    """A new tensor for A @ B in row order, where both are torch's own CUDA matrices; else None.
+def torch_new(A: Any, B: Any, dtype: str) -> Any:
+    """A new tensor for A @ B in row order, of the type ``dtype``, where both are torch's own CUDA matrices; else None.
 
     It may be used on torch's current stream at once.
     """
@@ -108,7 +90,8 @@ def torch_new(A: Any, B: Any) -> Any:
         return None
     if not A.is_cuda or A.dim() != 2 or B.dim() != 2 or A.requires_grad:
         return None
-    return A.new_empty((A.shape[0], B.shape[1]))
+    shape = A.shape[0], B.shape[1]
+    return A.new_empty(shape) if _torch_dtype(A.dtype) == dtype else A.new_empty(shape, dtype=getattr(torch, dtype))
 
 
 def stream_pointer(stream: Any) -> int:
@@ -167,7 +150,10 @@ def to_host(x: Any) -> Any:
 
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return x.detach().cpu().numpy()
+        values = x.detach().cpu()
+        if values.dtype is torch.bfloat16:  # which torch gives no NumPy array of
+            return values.view(torch.int16).numpy().view(BF16.numpy_dtype)
+        return values.numpy()
     if _is_cupy(x):
         return x.get()
     if type(x).__module__ == "numpy" or hasattr(x, "__array_interface__"):
@@ -279,7 +265,7 @@ def _foreign(x: Any, name: str, stream: int) -> ArrayView:
     if address % size:
         _refuse_odd_address(name, address, size)
     device = int(found.device_id) if found.is_device_accessible else HOST
-    kind: Kind = "cuda" if device != HOST else "numpy"
+    kind: Literal["cuda", "numpy"] = "cuda" if device != HOST else "numpy"
     return ArrayView(address, shape, strides, found.dtype.name, device, bool(found.readonly), kind, (x, found))
 
 

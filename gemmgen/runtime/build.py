@@ -24,15 +24,16 @@ class Built:
     log: str = ""
 
 
-def compile_for(source: str, device: Device, *, name: str) -> Built:
-    """Compiles kernel ``name`` for a GPU, by the rule of ``choose_target``. Raises CompileError."""
+def compile_for(source: str, device: Device, *, name: str, slow: str = "") -> Built:
+    """Compiles kernel ``name`` for a GPU, by the rule of ``choose_target``; ``slow`` as in ``compile_cubin``. Raises
+    CompileError."""
     target = choose_target(device.cc, supported_archs())
-    return compile_target(source, target, name=name)
+    return compile_target(source, target, name=name, slow=slow)
 
 
-def compile_target(source: str, target: Target, *, name: str) -> Built:
+def compile_target(source: str, target: Target, *, name: str, slow: str = "") -> Built:
     """Compiles kernel ``name`` for a target. Raises CompileError."""
     if target.kind == "ptx":
-        return Built(compile_ptx(source, target.arch, name=name).encode(), "ptx", target.arch, None)
-    compiled = compile_cubin(source, target.arch, name=name)
+        return Built(compile_ptx(source, target.arch, name=name, slow=slow).encode(), "ptx", target.arch, None)
+    compiled = compile_cubin(source, target.arch, name=name, slow=slow)
     return Built(compiled.cubin, "cubin", target.arch, compiled.resources, compiled.log)

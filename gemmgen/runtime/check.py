@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.ir.types import F32
+from gemmgen.runtime.problem import Expected, Problem
 
 if TYPE_CHECKING:
     from gemmgen.runtime.memory import DeviceArray
-    from gemmgen.runtime.problem import Problem
 
 
 _ON_HOST = 1 << 30  # products up to this many multiply-adds are checked on the host in a second or so
@@ -44,15 +44,6 @@ class Checked:
             f"{verdict}: C[{self.where[0]}, {self.where[1]}] is {self.got!r}, want {self.want!r}, "
             f"bound {self.bound:.3g} ({self.how})"
         )
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Rows from ``first`` on, in float64: what is wanted, and how far from it is still right."""
-
-    first: int
-    want: Any
-    bound: Any
 
 
 def check(problem: Problem, c: DeviceArray, alpha: float, beta: float) -> Checked:

@@ -43,3 +43,9 @@ def find_tool(name: str) -> Path | None:
     if found := shutil.which(name):
         return Path(found)
     return next((h / executable for h in [*homes, Path("/usr/local/cuda/bin")] if (h / executable).is_file()), None)
+
+
+def python_path() -> str:
+    """The PYTHONPATH of a child: this gemmgen first, also where it was found by other means than the environment."""
+    here = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(dict.fromkeys([here, *filter(None, sys.path)]))

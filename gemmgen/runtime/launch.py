@@ -16,7 +16,7 @@ from gemmgen.runtime.tensormap import Maps, maps_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gemmgen.ir.nodes import KernelIR, Param
+    from gemmgen.ir.kernel import KernelIR, Param
     from gemmgen.launch import Launch
     from gemmgen.runtime.build import Built
     from gemmgen.runtime.cubin import Resources

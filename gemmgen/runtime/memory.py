@@ -14,7 +14,7 @@ from gemmgen.ir.types import numpy_dtype
 from gemmgen.runtime.driver import LEGACY_STREAM, bindings, call, current_device, failure, library, on_device
 
 if TYPE_CHECKING:
-    from gemmgen.runtime.arrays import ArrayView
+    from gemmgen.runtime.views import ArrayView
 
 
 class DeviceArray:

@@ -6,12 +6,14 @@ compilation is not in the cache.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from gemmgen.diagnostics import CompileError
+from gemmgen.diagnostics import ArgumentError, CompileError
 from gemmgen.runtime.cubin import Resources
 from gemmgen.runtime.locale_guard import keep_locale
 from gemmgen.runtime.target import DEFAULT_ARCH
@@ -19,14 +21,20 @@ from gemmgen.runtime.target import DEFAULT_ARCH
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from gemmgen.runtime.cache import Cache
+    from gemmgen.runtime.cache import Cache, Entry
 
 STATIC_SHARED_LIMIT = 48 << 10  # bytes a kernel may declare; NVRTC itself accepts more, and the driver then refuses
+PATIENCE = 20.0
+Kind = Literal["cubin", "ptx"]
 INSTALL = "pip install nvidia-cuda-nvrtc cuda-bindings"
 
 
 class NvrtcMissing(CompileError):
     """NVRTC or its bindings cannot be loaded: text can be written, nothing compiled."""
+
+
+class UnknownArchitecture(CompileError):
+    """This release of NVRTC does not compile for an architecture; the message lists those that it does for."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +57,22 @@ def compile_cubin(
     options: tuple[str, ...] = (),
     filename: str = "",
     cache: Cache | Literal["default"] | None = "default",
+    slow: str = "",
 ) -> Compiled:
     """The cubin of kernel ``name`` in ``source`` (which includes no header) for ``arch``, such as "sm_90".
 
     ``options`` are added to NVRTC's command line; ``filename`` stands in messages. ``cache`` None compiles anew.
-    Raises CompileError, with the options and the log, and NvrtcMissing.
+    ``slow``: why this may take long, where it may; then it is given up after ``patience()`` seconds. Raises
+    CompileError, with the options and the log, NvrtcMissing, and UnknownArchitecture.
     """
     from gemmgen.runtime import cubin as cubins
     from gemmgen.runtime.cache import Entry
 
     line = (f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v", *options)
     store, key = _store(cache, "cubin", source, name, line)
-    if store is not None and (hit := store.get(key)) is not None:
+    if store is not None and (hit := store.get(key)) is not None and not _given_up(hit, name, slow):
         return Compiled(hit.code, Resources(**hit.facts["resources"]), hit.facts["log"], arch, line, cached=True)
-    code, log = _compile(source, filename or f"{name}.cu", line, "cubin")
+    code, log = _made(source, filename or f"{name}.cu", arch, line, "cubin", slow, store, key)
     found = cubins.resources(code, name, _spills(log, name))
     if found.shared_bytes > STATIC_SHARED_LIMIT:
         raise CompileError(
@@ -82,18 +92,79 @@ def compile_ptx(
     options: tuple[str, ...] = (),
     filename: str = "",
     cache: Cache | Literal["default"] | None = "default",
+    slow: str = "",
 ) -> str:
-    """The PTX of ``source`` for ``arch`` ("sm_90" or "compute_90"). Raises CompileError and NvrtcMissing."""
+    """The PTX of ``source`` for ``arch`` ("sm_90" or "compute_90"). ``slow`` and errors as in :func:`compile_cubin`."""
     from gemmgen.runtime.cache import Entry
 
     line = (f"--gpu-architecture={arch.replace('sm_', 'compute_')}", "--std=c++17", *options)
     store, key = _store(cache, "ptx", source, name, line)
-    if store is not None and (hit := store.get(key)) is not None:
+    if store is not None and (hit := store.get(key)) is not None and not _given_up(hit, name, slow):
         return hit.code.decode()
-    code, log = _compile(source, filename or f"{name}.cu", line, "ptx")
+    code, log = _made(source, filename or f"{name}.cu", arch, line, "ptx", slow, store, key)
     if store is not None:
         store.put(key, Entry({"log": log}, code))
     return code.decode()
+
+
+def patience() -> float:
+    """Seconds of processor time that a slow compilation may take: GEMMGEN_COMPILE_SECONDS, else 20."""
+    given = os.environ.get("GEMMGEN_COMPILE_SECONDS", "")
+    try:
+        seconds = float(given or PATIENCE)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds < float("inf"):
+        raise ArgumentError(f"GEMMGEN_COMPILE_SECONDS is {given!r}; it is a number of seconds, 1 or more")
+    return seconds
+
+
+def _made(
+    source: str, filename: str, arch: str, line: tuple[str, ...], kind: Kind, slow: str, store: Cache | None, key: str
+) -> tuple[bytes, str]:
+    """Compile, in a process of its own where that may take long; that it took too long is remembered."""
+    from gemmgen.runtime.cache import Entry
+    from gemmgen.runtime.limited import OutOfTime, call
+
+    try:
+        if not slow or not sys.executable:
+            return _compile(source, filename, line, kind)
+        found: tuple[bytes, str] = call(__name__, "_compile", (source, filename, line, kind), patience())
+    except OutOfTime as late:
+        if store is not None and late.certain:
+            store.put(key, Entry({"given_up": patience()}, b""))
+        raise OutOfTime(_too_slow(filename.removesuffix(".cu"), str(late), slow), late.certain) from None
+    except NvrtcMissing:
+        raise
+    except CompileError as error:
+        _refuse_unknown(arch, line, error)
+        raise
+    return found
+
+
+def _given_up(hit: Entry, name: str, slow: str) -> bool:
+    """Whether an entry says that a compilation took too long. Raises OutOfTime where it would again."""
+    from gemmgen.runtime.limited import OutOfTime
+
+    seconds = hit.facts.get("given_up")
+    if seconds is not None and slow and patience() <= seconds:
+        raise OutOfTime(_too_slow(name, f"over {seconds:g} s of processor time", slow))
+    return seconds is not None
+
+
+def _too_slow(name: str, how_long: str, slow: str) -> str:
+    hint = "make tile thread or BK smaller, or write 'unroll 4'; GEMMGEN_COMPILE_SECONDS allows more time"
+    return f"compiling {name} took {how_long} and was given up: {slow}; {hint}"
+
+
+def _refuse_unknown(arch: str, line: tuple[str, ...], error: CompileError) -> None:
+    """Raise UnknownArchitecture where ``error`` came of an architecture that this NVRTC does not know."""
+    known = supported_archs()
+    found = re.fullmatch(r"(?:sm|compute)_([0-9]+)[af]?", arch)
+    if found is None or int(found.group(1)) not in known:
+        names, release = ", ".join(f"sm_{number}" for number in known), ".".join(map(str, version()))
+        what = f"NVRTC {release} does not compile for {arch}; it does for {names}"
+        raise UnknownArchitecture(f"{what} (options {' '.join(line)})") from error
 
 
 def supported_archs() -> tuple[int, ...]:
@@ -138,7 +209,7 @@ def _load() -> ModuleType:
     return module
 
 
-def _compile(source: str, filename: str, line: tuple[str, ...], kind: Literal["cubin", "ptx"]) -> tuple[bytes, str]:
+def _compile(source: str, filename: str, line: tuple[str, ...], kind: Kind) -> tuple[bytes, str]:
     nvrtc = _load()
     size_of, read = {
         "cubin": (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),

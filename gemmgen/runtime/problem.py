@@ -10,7 +10,6 @@ from gemmgen.runtime.driver import LEGACY_STREAM, call
 from gemmgen.runtime.memory import DeviceArray, upload
 
 if TYPE_CHECKING:
-    from gemmgen.runtime.check import Expected
     from gemmgen.runtime.device import Device
 
 Set = tuple[DeviceArray, DeviceArray, DeviceArray]
@@ -19,6 +18,15 @@ BEYOND_L2 = 3  # the sets together are this many times the L2 cache
 _ALIGN = 256
 _MOST_SETS = 1000
 _NAN = 0x7FC00000
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Rows from ``first`` on, in float64: what is wanted, and how far from it is still right."""
+
+    first: int
+    want: Any
+    bound: Any
 
 
 @dataclass(frozen=True)

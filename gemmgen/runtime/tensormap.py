@@ -13,7 +13,7 @@ from gemmgen.ir.types import Matrix as Operand
 from gemmgen.runtime import driver
 
 if TYPE_CHECKING:
-    from gemmgen.ir.nodes import TensorMap
+    from gemmgen.ir.kernel import TensorMap
 
 BYTES = 128
 _ALIGN = 64  # where the driver wants to write one

@@ -21,7 +21,8 @@ from inspect import isgeneratorfunction
 import numpy as np
 
 from gemmgen.ir.expr import Expr
-from gemmgen.ir.nodes import Array, Call, MapRef, Ref, TensorMap
+from gemmgen.ir.kernel import TensorMap
+from gemmgen.ir.nodes import Array, Call, MapRef, Ref
 from gemmgen.isa.memory import box_sectors_of
 from gemmgen.isa.table import Moved
 from gemmgen.sim.access import Element, Place, element, place

@@ -8,6 +8,7 @@ from math import prod
 from typing import assert_never
 
 from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, apply, value_of
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import (
     Alloc,
     Call,
@@ -15,7 +16,6 @@ from gemmgen.ir.nodes import (
     Fma,
     For,
     If,
-    KernelIR,
     Let,
     LetPointer,
     Load,
@@ -27,7 +27,7 @@ from gemmgen.ir.nodes import (
     Sync,
     shape_of,
     walk,
-)  # fmt: skip
+)
 from gemmgen.sim.lanes import grid_values
 
 Known = Mapping[str, int | float]

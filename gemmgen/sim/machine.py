@@ -7,8 +7,9 @@ from collections.abc import Hashable
 import numpy as np
 
 from gemmgen.ir.expr import value_of
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.memory import in_memory_order
-from gemmgen.ir.nodes import Array, KernelIR, shape_of, size_bytes
+from gemmgen.ir.nodes import Array, shape_of, size_bytes
 from gemmgen.sim.arrival import ArrivingShadow
 from gemmgen.sim.clock import Clock
 from gemmgen.sim.count import Op, Site

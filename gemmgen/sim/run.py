@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmgen.ir.expr import value_of
-from gemmgen.ir.nodes import KernelIR
+from gemmgen.ir.kernel import KernelIR
 from gemmgen.sim import count
 from gemmgen.sim.cost import blocks_at_once
 from gemmgen.sim.faults import Fault

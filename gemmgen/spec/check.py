@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from gemmgen.diagnostics import Problem, Span, SpecError, quoted
+from gemmgen.diagnostics import MAX_PROBLEMS, Problem, Span, SpecError, quoted
 from gemmgen.ir.types import F32, WARP
+from gemmgen.spec.effort import spill_notes
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, SUM_TYPES, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
@@ -52,17 +54,17 @@ def check(spec: Spec) -> None:
 
 
 def problems(subject: Subject) -> list[Problem]:
-    """Every mistake, in the order in which they stand in the text."""
+    """Every mistake, up to a number that nobody reads, in the order in which they stand in the text."""
     sizes = list(_sizes(subject))
     bad = subject.bad | {part for part, _ in sizes}
     rest = Subject(subject.spec, bad, subject.no_bk)
-    found = [p for _, p in sizes] + [p for rule in RULES for p in rule(rest)]
+    found = [p for _, p in sizes] + list(islice((p for rule in RULES for p in rule(rest)), MAX_PROBLEMS))
     return sorted(found, key=lambda p: (p.span.line, p.span.column) if p.span else (0, 0))
 
 
 def notes(spec: Spec) -> tuple[str, ...]:
     """What is legal and worth saying."""
-    found = [*idle(spec), *idle_swizzle(spec)]
+    found = [*idle(spec), *idle_swizzle(spec), *spill_notes(spec)]
     if spec.warp is not None and not spec.has("warptile"):
         found.append(f"tile warp {spec.warp[0]}x{spec.warp[1]} has no effect without 'use warptile'")
     return tuple(found)
@@ -134,11 +136,11 @@ def _operands(s: Subject) -> Iterator[Problem]:
         operand = getattr(s.spec, name)
         for value, known in ((operand.dtype, DTYPES), (operand.order, ORDERS)):
             if value not in known:
-                hint = f"{' and '.join(known)} {'is' if len(known) == 1 else 'are'}"
+                hint = f"write {', '.join(known[:-1])} or {known[-1]}"
                 yield Problem(f"operand {name}: {quoted(value)} is not supported", hint, s.span(f"operands {name}"))
     if s.spec.accumulate not in SUM_TYPES:
         message = f"accumulate: {quoted(s.spec.accumulate)} is not supported"
-        yield Problem(message, f"{' and '.join(SUM_TYPES)} is", s.span("operands accumulate"))
+        yield Problem(message, f"write {SUM_TYPES[0]}", s.span("operands accumulate"))
     yield from _types(s)
 
 

@@ -14,8 +14,27 @@ from typing import Any
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from gemmgen.diagnostics import Problem, Source, Span, quoted
+from gemmgen.diagnostics import MAX_PROBLEMS, Problem, Source, Span, quoted
 from gemmgen.spec.data import data_folder
+
+MAX_WORDS = 4096
+"""Words of a line: more are never meant, and take long to read."""
+
+
+class Enough(Exception):
+    """There are as many problems as are reported: the rest of the text is not read."""
+
+    def __init__(self, at: Span) -> None:
+        self.at = at
+        super().__init__()
+
+
+def report(problems: list[Problem], problem: Problem) -> None:
+    """Add a problem of the text. Raises Enough where no more are taken."""
+    assert problem.span is not None
+    if len(problems) >= MAX_PROBLEMS:
+        raise Enough(problem.span)
+    problems.append(problem)
 
 
 @dataclass(frozen=True)
@@ -48,14 +67,21 @@ def normalised(text: str) -> str:
 
 
 def read_lines(source: Source, problems: list[Problem]) -> Iterator[Line]:
-    """The lines of a source that hold more than a comment; what cannot be read is added to ``problems``."""
+    """The lines of a source that hold more than a comment; what cannot be read is added to ``problems``.
+
+    Raises Enough where those are too many.
+    """
     for number, text in enumerate(source.text.split("\n"), 1):
         if not text.strip(" \t") or text.lstrip(" \t").startswith("#"):
+            continue
+        if (words := len(text.replace(",", " ").split())) > MAX_WORDS:
+            message = f"the line has {words} words and values, over the limit of {MAX_WORDS}"
+            report(problems, Problem(message, "write fewer", Span(source, number, 1)))
             continue
         try:
             tree = _parser().parse(text)
         except UnexpectedInput as error:
-            problems.append(_problem(error, source, number, text))
+            report(problems, _problem(error, source, number, text))
             continue
         items = tuple(tuple(_words(item, source, number)) for item in tree.children if isinstance(item, Tree))
         yield Line(items[0][0].span, items)

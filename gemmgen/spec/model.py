@@ -16,6 +16,7 @@ from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, Matri
 
 Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "tune"]
 
+ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
 SUM_TYPES = tuple(ACCUMULATORS)
 ORDERS: tuple[Order, ...] = ("row", "col")
@@ -129,7 +130,7 @@ class Spec:
         "architecture to compile for; left out, the caller's or the GPU's",
         line="arch",
         form="word",
-        pattern=r"sm_[1-9][0-9]{1,2}[af]?",
+        pattern=ARCH_FORM,
         example="sm_90",
     )
     stages: int = setting(
@@ -143,6 +144,7 @@ class Spec:
         "blocks that share the sum over K of a tile; a second kernel adds up, or they with clusterReduce or atomics",
         line="split_k",
         form="number",
+        most=65535,
     )
     min_blocks: int = setting(
         0,

@@ -76,29 +76,27 @@ ASSEMBLER_NAMES = _words("""
     A7 WARP_SZ function_name inlined_at
 """)
 
-# Identifiers of the CUDA text that gemmgen writes: all that stand outside the kernel, and all
-# inside it, where a clash would be legal and puzzling. A test holds that every one is here.
-EMITTED_NAMES = _words("""
-    A B C M N K lda ldb ldc alpha beta BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARPS STRIDE_A
-    STRIDE_B STRIDE_C STAGES As Bs Cs dynamicShared regM regN threadResults acc staged out old warp lane warpRow
-    warpCol threadRow threadCol row col rowsLeft colsLeft innerRowA innerColA innerRowB innerColB tileA tileB
-    tileC innerRowC innerColC blockA blockB blockC as_float2 as_float4 i j k k0 m n p q v line offset pass
-    UNROLL TILE_BYTES TensorMap shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero
-    cp_async16_or_zero cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_release mbarrier_wait
-    tma_load warp_index elect_one elected own_register lastN atA atB
-    load_global_float load_global_float2 load_global_float4 load_shared_float load_shared_float2 load_shared_float4
-    SPLIT_K sliceK firstK depth laterK0 mapA mapB keptA keptB stage nextStage step
-    tiles t a b kk s f tileReady tileFree parity snakeAt turned column PAD_A PAD_B PAD_C freeStage
-    PIECES SHARE sums parts piece total own number z outRow outCol blockShared cluster_sync
-    load_cluster_float load_cluster_float2 load_cluster_float4
-    atomicAdd add_float2 add_float4
-    firstTile endK allow_next_kernel wait_for_previous_kernel GROUP_M group groupRows inGroup tileRow tileCol
-    tile tileRows tileCols passed lastPhase fromA fromB
+# Identifiers that stand outside the kernel in the CUDA text that gemmgen writes, or have linkage. A name inside the
+# kernel hides the kernel's own and clashes with nothing. A test holds that every one is here.
+FILE_SCOPE_NAMES = _words("""
+    BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARPS STRIDE_A STRIDE_B STRIDE_C STAGES PAD_A PAD_B PAD_C
+    UNROLL TILE_BYTES SPLIT_K PIECES SHARE GROUP_M TensorMap dynamicShared
+    as_float2 as_float4 load_global_float load_global_float2 load_global_float4
+    load_shared_float load_shared_float2 load_shared_float4 load_cluster_float load_cluster_float2 load_cluster_float4
+    shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero cp_async16_or_zero
+    cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_release mbarrier_wait tma_load
+    warp_index elect_one own_register cluster_sync add_float2 add_float4
+    allow_next_kernel wait_for_previous_kernel
 """)
 
-_EMITTED = re.compile(r"(cp_async_wait|stage)[0-9]+")
+# A kernel of these would compile, and mislead: reports and the simulator name the arrays of a kernel.
+ARRAY_NAMES = _words("""
+    A B C As Bs Cs regM regN threadResults
+""")
 
-RESERVED = CPP_KEYWORDS | CUDA_NAMES | ASSEMBLER_NAMES | EMITTED_NAMES
+_FILE_SCOPE = re.compile(r"cp_async_wait[0-9]+")
+
+RESERVED = CPP_KEYWORDS | CUDA_NAMES | ASSEMBLER_NAMES | FILE_SCOPE_NAMES | ARRAY_NAMES
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IMPLEMENTATION = re.compile(r"__|_[A-Z]|cuda|CUDA|CU[A-Z_]|CUuuid|NV_")
@@ -120,7 +118,7 @@ def name_problem(name: str) -> tuple[str, str] | None:
         return f"kernel name '{name}' is a name that C or CUDA C++ already has", hint
     if name in ASSEMBLER_NAMES:
         return f"kernel name '{name}' is a name that NVIDIA's assembler does not take", hint
-    if name in EMITTED_NAMES or _EMITTED.fullmatch(name):
+    if name in FILE_SCOPE_NAMES | ARRAY_NAMES or _FILE_SCOPE.fullmatch(name):
         return f"kernel name '{name}' is a name that the generated text uses", hint
     if _IMPLEMENTATION.match(name):
         return f"kernel name '{name}' starts like the compiler's own names", hint

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gemmgen.diagnostics import ArgumentError, Problem, Source, Span, SpecError, quoted
+from gemmgen.diagnostics import MAX_PROBLEMS, ArgumentError, Problem, Source, Span, SpecError, quoted
 from gemmgen.spec.check import Subject, notes, problems
-from gemmgen.spec.lines import Line, Word, normalised, read_lines
+from gemmgen.spec.lines import Enough, Line, Word, normalised, read_lines, report
 from gemmgen.spec.model import DTYPES, ORDERS, RENAMED, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean, nearest
 from gemmgen.spec.steps import most_hint
@@ -35,8 +35,11 @@ def parse(text: str, filename: str = "<string>") -> Spec:
         raise SpecError([_too_long()], filename)
     source = Source(filename, normalised(text))
     draft = _Draft(source)
-    for line in read_lines(source, draft.problems):
-        _read(draft, line)
+    try:
+        for line in read_lines(source, draft.problems):
+            _read(draft, line)
+    except Enough as enough:
+        raise SpecError(sorted(draft.problems, key=_place), filename, _stopped(source, enough.at)) from None
     missing = list(_missing(draft))
     spec = Spec(
         **(_PLACEHOLDERS | draft.values), filename=filename, comment=_leading_comment(source.text), spans=draft.spans
@@ -46,6 +49,14 @@ def parse(text: str, filename: str = "<string>") -> Spec:
     if found:
         raise SpecError(found, filename)
     return _noted(spec)
+
+
+def _stopped(source: Source, at: Span) -> str:
+    lines = len(source.lines)
+    return (
+        f"reading stopped at line {at.line} of {lines}, after {MAX_PROBLEMS} errors: {lines - at.line} more lines are "
+        "not read"
+    )
 
 
 def load(path: str | os.PathLike[str]) -> Spec:
@@ -118,7 +129,7 @@ class _Draft:
     problems: list[Problem] = field(default_factory=list)
 
     def wrong(self, span: Span, message: str, hint: str = "") -> None:
-        self.problems.append(Problem(message, hint, span))
+        report(self.problems, Problem(message, hint, span))
 
     def spoil(self, row: Setting) -> None:
         """Rules that need this setting are not to be checked."""

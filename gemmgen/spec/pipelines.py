@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
 from gemmgen.ir.types import F32, VECTOR_BYTES
-from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, tma_load
-from gemmgen.isa.atomic import VECTOR_ARCH
-from gemmgen.isa.cluster import CLUSTER_SYNC, PORTABLE_SIZE
-from gemmgen.isa.dependent import WAIT_FOR_PREVIOUS_KERNEL
-from gemmgen.spec.model import Spec
+from gemmgen.isa.cluster import PORTABLE_SIZE
+from gemmgen.spec.architecture import architecture_problem, unknown_architecture
+from gemmgen.spec.model import ARCH_FORM, Spec
 from gemmgen.spec.suggest import multiples_near
 
 if TYPE_CHECKING:
@@ -27,43 +25,6 @@ SWIZZLED = (32, 64, 128)
 """Bytes of a row that a swizzle permutes."""
 SWIZZLED_ROWS = 8
 """Rows after which a swizzle repeats."""
-CAPABILITIES = {
-    "cpasync": CP_ASYNC_COMMIT.arch.min,
-    "tma": tma_load().arch.min,
-    "clusterReduce": CLUSTER_SYNC.arch.min,
-    "dependentLaunch": WAIT_FOR_PREVIOUS_KERNEL.arch.min,
-}
-"""The least compute capability that has the instructions of a toggle, times ten."""
-
-
-def architecture_problem(spec: Spec, arch: str) -> str | None:
-    """Why a spec cannot run on an architecture (``sm_75``); None if it can."""
-    there = capability(arch)
-    for toggle, least in CAPABILITIES.items():
-        if spec.has(toggle) and there is not None and there < least:
-            return f"{toggle} needs compute capability {least // 10}.{least % 10}, and {arch} is below it"
-    if adds_vectors(spec) and there is not None and there < VECTOR_ARCH:
-        needs = f"needs compute capability {VECTOR_ARCH // 10}.{VECTOR_ARCH % 10}, and {arch} is below it"
-        hint = f"write 'arch {arch}' in the spec, and they are added one at a time"
-        return f"atomics with float4 adds several elements of C at once, which {needs}; {hint}"
-    return None
-
-
-def capability(arch: str) -> int | None:
-    """The compute capability of ``sm_90a``, times ten; None of what is no architecture."""
-    found = re.fullmatch(r"(?:sm|compute)_([0-9]+)[af]?", arch)
-    return None if found is None else int(found.group(1))
-
-
-def adds_vectors(spec: Spec) -> bool:
-    """Whether blocks may add several neighbours of C in one access: wherever the spec's architecture, if it has one,
-    can. A kernel is one text for all that it may be compiled for, so that only the spec can say that it has to do
-    without."""
-    there = None if spec.arch is None else capability(spec.arch)
-    own = spec.block[:2] if spec.has("stageC") else spec.thread  # of a line of C, what one access may be a part of
-    run = own[1] if spec.C.order == "row" else own[0]
-    wide = spec.has("float4") and run % 2 == 0
-    return spec.has("atomics") and wide and (there is None or there >= VECTOR_ARCH)
 
 
 def idle_swizzle(spec: Spec) -> Iterator[str]:
@@ -168,9 +129,14 @@ def _dependent(s: Subject) -> Iterator[Problem]:
 
 
 def _architecture(s: Subject) -> Iterator[Problem]:
-    problem = architecture_problem(s.spec, s.spec.arch) if s.good("arch") and s.spec.arch else None
-    if problem:
+    arch = s.spec.arch
+    if arch is None or not s.good("arch") or not re.fullmatch(ARCH_FORM, arch):  # then said by its own rule
+        return
+    if problem := architecture_problem(s.spec, arch):
         yield Problem(problem, "leave 'arch' out, or the toggle", s.span("arch"))
+    elif problem := unknown_architecture(arch):
+        what, _, known = problem.partition("; ")
+        yield Problem(what, known, s.span("arch"))
 
 
 # --- TMA: the engine copies rows as they are --------------------------------------------------------------------------

@@ -112,20 +112,28 @@ def choice_problems(spec: Spec) -> Iterator[Problem]:
 def _value_problems(name: str, values: tuple[Any, ...], span: Span | None) -> Iterator[Problem]:
     if not values:
         yield Problem(f"tune {name} has no values to choose from", f"write it like '{example(name)}'", span)
-    for i, value in enumerate(values):
+    seen: set[Any] = set()
+    for value in values:
         shown = shown_value(value)
         if not fits(name, value):
             yield Problem(f"tune {name}: {quoted(shown)} is not a value of it", f"write '{example(name)}'", span)
-        elif value in values[:i]:
+        elif value in seen:
             yield Problem(f"tune {name}: {shown} stands in the set twice", "keep one of the two", span)
         elif out := _out_of_range(name, value):
             yield Problem(f"tune {name}: {shown} {out}", "take it out of the set", span)
+        else:
+            seen.add(value)
 
 
 def _out_of_range(name: str, value: Any) -> str:
     row = _ROWS.get(name)
     if row is not None and row.choices and value not in row.choices:
         return f"is not supported; {', '.join(str(c) for c in row.choices)} is"
+    if row is not None and row.form == "number" and not row.choices:
+        if value < (least := min(row.default, 1)):
+            return f"is below the least, {least}"
+        if row.most is not None and value > row.most:
+            return f"is over the limit of {row.most}"
     if name not in _TOGGLES and (row is None or row.form == "sizes"):
         sizes = value if isinstance(value, tuple) else (value,)
         if not all(1 <= size <= MAX_SIZE for size in sizes):

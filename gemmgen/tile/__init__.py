@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
 from gemmgen.ir.types import F32
+from gemmgen.target import known_limits
 from gemmgen.tile.program import SHARED_LIMIT
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.sequence import sequence
@@ -17,28 +18,38 @@ if TYPE_CHECKING:
 __all__ = ["SHARED_LIMIT", "build", "check_resources", "print_tile", "sequence"]
 
 
-def check_resources(spec: Spec) -> list[Problem]:
-    """What no GPU can give a block, read off the tile program's own buffers."""
+def check_resources(spec: Spec, arch: str | None = None) -> list[Problem]:
+    """What no GPU of ``arch``, else of the spec's own architecture, else no GPU at all can give a block, read off the
+    tile program's own buffers."""
     from gemmgen.ir.variant import EXACT
 
-    p = build(spec, EXACT)
-    if p.shared_bytes <= SHARED_LIMIT:
+    p, (limit, most) = build(spec, EXACT), _shared_limit(arch or spec.arch)
+    if p.shared_bytes <= limit:
         return []
-    if p.tile_bytes <= SHARED_LIMIT:
-        return [_too_many_sums(spec, p.sums_bytes)]
-    parts = " + ".join(f"{b.name} {b.bytes}" for b in p.buffers)
-    need = f"the block's tiles need {p.tile_bytes} bytes of shared memory ({parts})"
-    message = f"{need}; a block has at most {SHARED_LIMIT}"
+    if p.tile_bytes <= limit and p.sums_bytes:
+        return [_too_many_sums(spec, p.sums_bytes, limit, most)]
+    sizes = [*((b.name, b.bytes) for b in p.buffers), *p.barriers]
+    parts = " + ".join(f"{name} {size}" for name, size in sizes)
+    need = f"the block's tiles need {sum(size for _, size in sizes)} bytes of shared memory ({parts})"
+    message = f"{need}; {most}"
     (bm, bn, bk), fixed = spec.block, p.tile_bytes
-    fits = max(1, bk * SHARED_LIMIT // fixed)
+    fits = max(1, bk * limit // fixed)
     return [Problem(message, f"BK of {fits} or less fits with {bm}x{bn}", spec.spans.get("tile block"))]
 
 
-def _too_many_sums(spec: Spec, need: int) -> Problem:
+def _shared_limit(arch: str | None) -> tuple[int, str]:
+    """The most bytes of shared memory that a block may have, on one architecture or on any, and that in words."""
+    known = None if arch is None else known_limits(arch)
+    if known is None:
+        return SHARED_LIMIT, f"a block has at most {SHARED_LIMIT}"
+    return known.shared_per_block, f"a block has at most {known.shared_per_block} on {arch}"
+
+
+def _too_many_sums(spec: Spec, need: int, limit: int, at_most: str) -> Problem:
     """A block leaves all its sums in its shared memory."""
-    (bm, bn, _), tn, most = spec.block, spec.thread[1], F32.elements(SHARED_LIMIT)
+    (bm, bn, _), tn, most = spec.block, spec.thread[1], F32.elements(limit)
     toggle = "stageC" if spec.has("stageC") else "clusterReduce"
-    message = f"{toggle} leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
+    message = f"{toggle} leaves {bm}x{bn} sums in shared memory, {need} bytes; {at_most}"
     columns = most // bm // tn * tn
     hint = f"{bm}x{columns} would fit" if columns else f"a block tile of {most} elements would fit"
     return Problem(message, hint, spec.spans.get(f"use {toggle}", spec.spans.get("tile block")))

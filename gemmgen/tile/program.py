@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gemmgen.ir.memory import declared_size
 from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
 from gemmgen.ir.variant import Variant
 from gemmgen.isa.table import Completion
@@ -21,6 +22,8 @@ SHARED_LIMIT = 227 * 1024
 
 SUMS = "sums"
 """The name of what the blocks of a cluster leave to one another in shared memory."""
+BARRIER_BYTES = 8
+
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
 
@@ -211,7 +214,19 @@ class TileProgram:
 
     @property
     def shared_bytes(self) -> int:
-        return max(self.tile_bytes, self.sums_bytes)
+        """Shared memory of a block, as the compiler lays it out: that of the kernel IR."""
+        tiles = [(b.bytes, self.copy(b.operand).via.align(b.layout)) for b in self.buffers]
+        barriers = [(size, BARRIER_BYTES) for _, size in self.barriers]
+        more = max(0, self.sums_bytes - self.tile_bytes)
+        return declared_size([*tiles, *barriers], more, together=self.sums_bytes > 0)
+
+    @property
+    def barriers(self) -> list[tuple[str, int]]:
+        """Names and bytes of the arrays of barriers that say when tiles have landed, and may be overwritten."""
+        if not self.landing(Completion.BARRIER):
+            return []
+        names = ("tileReady", "tileFree") if self.pipeline.release else ("tileReady",)
+        return [(name, BARRIER_BYTES * self.pipeline.depth) for name in names]
 
     @property
     def tile_bytes(self) -> int:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
 from gemmgen.ir.verifier import enabled
 from gemmgen.isa.table import Completion
+from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
-from gemmgen.spec.pipelines import SWIZZLED, adds_vectors
+from gemmgen.spec.pipelines import SWIZZLED
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel

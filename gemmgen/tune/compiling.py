@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import CompileError, GemmgenError
+from gemmgen.spec.effort import slow_to_compile
 from gemmgen.tune.backend import Compiled, Failed
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def compile_candidate(spec: Spec, shape: Shape, target: Target) -> Compiled | Fa
     try:
         for variant in variants_for(spec, shape):
             ir = lower(spec, variant)
-            built = compile_target(emit_cuda(ir), target, name=ir.name)
+            built = compile_target(emit_cuda(ir), target, name=ir.name, slow=slow_to_compile(spec))
             judged = _judge(spec, built)
             if isinstance(judged, Failed):
                 return judged

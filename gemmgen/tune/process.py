@@ -16,10 +16,10 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gemmgen.diagnostics import LaunchError
+from gemmgen.runtime.installed import python_path
 from gemmgen.tune.backend import Care, Failed, Kind, Measured
 from gemmgen.tune.shapes import Shape
 
@@ -174,9 +174,3 @@ def _read(process: subprocess.Popen[str], answers: queue.Queue[dict[str, Any] | 
         for line in process.stdout:
             answers.put(json.loads(line))
     answers.put(None)
-
-
-def python_path() -> str:
-    """This gemmgen first, also where it was found by other means than the environment."""
-    here = str(Path(__file__).resolve().parents[2])
-    return os.pathsep.join(dict.fromkeys([here, *filter(None, sys.path)]))

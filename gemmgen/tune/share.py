@@ -104,7 +104,7 @@ def tune_many(
 
     Raises TuneError where tasks are left that no process would take.
     """
-    from gemmgen.tune.process import python_path
+    from gemmgen.runtime.installed import python_path
 
     job, jobs = uuid.uuid4().hex, max(1, (os.cpu_count() or 1) // len(gpus))
     shared = [replace(task, options=replace(task.options, jobs=jobs)) for task in tasks]

@@ -7,12 +7,13 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import SpecError
-from gemmgen.isa.atomic import VECTOR_ARCH
+from gemmgen.spec.architecture import capability, needs
 from gemmgen.spec.model import Spec
-from gemmgen.spec.pipelines import CAPABILITIES, adds_vectors
 from gemmgen.spec.tuning import Choice, settled_choices, shown_value, with_choice
 from gemmgen.tune.estimate import WORST, Estimate, estimate
 from gemmgen.tune.shapes import Align, Shape
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from gemmgen.target import Gpu
 
 Choices = Mapping[str, Iterable[Any]]
+Chosen = tuple[tuple[str, Any], ...]
+MOST = 4096
+"""Combinations that are looked at: the checks and the model take some milliseconds for each."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,13 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Space:
-    """Legal candidates, each kernel once. ``combinations`` were looked at, those that broke a rule are ``illegal``."""
+    """Legal candidates, each kernel once. ``combinations`` were looked at, those that broke a rule are ``illegal``;
+    ``possible`` are all that the choices make, where those are too many to be looked at."""
 
     candidates: tuple[Candidate, ...]
     combinations: int
     illegal: tuple[Pruned, ...] = ()
+    possible: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,25 +82,60 @@ def plain(spec: Spec) -> Spec:
 
 
 def space(specs: Sequence[Spec], choices: Choices | None = None) -> Space:
-    """Every combination of each spec's ``tune`` lines and of ``choices``, which take precedence.
+    """Every combination of each spec's ``tune`` lines and of ``choices``, which take precedence; of more than ``MOST``
+    as many as that, drawn at random.
 
     Raises SpecError where a choice is none of the language's, whatever it is combined with.
     """
     given = settled_choices({} if choices is None else {n: tuple(v) for n, v in choices.items()})
     found: dict[str, Candidate] = {}
     illegal: list[Pruned] = []
-    combinations = 0
-    for spec in specs:
-        own = _choices(spec, given)
-        bare = plain(spec)
-        for chosen in itertools.product(*([(name, value) for value in values] for name, values in own)):
-            combinations += 1
-            made = _made(bare, chosen)
-            if isinstance(made, Pruned):
-                illegal.append(made)
-            else:
-                found.setdefault(made.key, made)
-    return Space(tuple(found.values()), combinations, tuple(illegal))
+    grids = [(plain(spec), _choices(spec, given)) for spec in specs]
+    possible = sum(_count(own) for _, own in grids)
+    for bare, chosen in _combinations(grids, possible):
+        made = _made(bare, chosen)
+        if isinstance(made, Pruned):
+            illegal.append(made)
+        else:
+            found.setdefault(made.key, made)
+    return Space(tuple(found.values()), min(possible, MOST), tuple(illegal), possible)
+
+
+def _count(own: Sequence[Choice]) -> int:
+    return prod(len(values) for _, values in own)
+
+
+def _combinations(grids: Sequence[tuple[Spec, Sequence[Choice]]], possible: int) -> Iterator[tuple[Spec, Chosen]]:
+    """Every combination of each spec's choices, the last choice varying fastest; where there are too many, as many as
+    are looked at, drawn at random and the same ones every time, in the same order."""
+    if possible <= MOST:
+        for bare, own in grids:
+            yield from ((bare, c) for c in itertools.product(*([(n, v) for v in values] for n, values in own)))
+        return
+    for number in _drawn(possible):
+        at = number
+        for bare, own in grids:
+            if at < _count(own):
+                yield bare, _numbered(own, at)
+                break
+            at -= _count(own)
+
+
+def _drawn(possible: int) -> list[int]:
+    """``MOST`` numbers below ``possible``, rising."""
+    random, numbers = Random(0), set[int]()
+    while len(numbers) < MOST:
+        numbers.add(random.randrange(possible))
+    return sorted(numbers)
+
+
+def _numbered(own: Sequence[Choice], number: int) -> Chosen:
+    """The combination of that number, from 0."""
+    chosen: list[tuple[str, Any]] = []
+    for name, values in reversed(own):
+        number, digit = divmod(number, len(values))
+        chosen.append((name, values[digit]))
+    return tuple(reversed(chosen))
 
 
 def _choices(spec: Spec, given: Sequence[Choice]) -> tuple[Choice, ...]:
@@ -142,10 +183,9 @@ def ranked(space: Space, shape: Shape, gpu: Gpu, align: Align | None = None) -> 
 
 def refused(spec: Spec, gpu: Gpu) -> Estimate | None:
     """Settings that the GPU's architecture does not have."""
-    number = int(gpu.arch.removeprefix("sm_").rstrip("af"))
-    vectors = (("atomics with float4", VECTOR_ARCH),) if adds_vectors(spec) else ()
-    for name, least in (*((t, least) for t, least in CAPABILITIES.items() if spec.has(t)), *vectors):
-        if number < least:
+    there = capability(gpu.arch)
+    for name, least in needs(spec):
+        if there is not None and there < least:
             return Estimate(float("inf"), f"{name} needs sm_{least}, and the GPU is {gpu.arch}")
     return None
 

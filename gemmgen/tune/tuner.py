@@ -73,6 +73,8 @@ class TuneResult:
     measured: bool
     gpu: str
     wall_s: float
+    possible: int = 0
+    """Combinations that the choices make, where more than were looked at."""
 
     @property
     def best_s(self) -> float:
@@ -111,14 +113,19 @@ def modelled(space: Space, order: Ranked, shape: Shape, gpu: str) -> TuneResult:
         Trial(c.spec, c.label, "modelled", s, c.values) for c, s in zip(order.candidates, order.seconds, strict=True)
     )
     pruned = (*space.illegal, *order.hopeless)
-    return TuneResult(trials[0].spec, shape, trials, pruned, space.combinations, 0, False, gpu, 0.0)
+    return TuneResult(trials[0].spec, shape, trials, pruned, space.combinations, 0, False, gpu, 0.0, space.possible)
 
 
 def _refuse_empty(space: Space, order: Ranked, shape: Shape) -> None:
     if not order.candidates:
         why = "; ".join(f"{n} by the {by}: {text}" for by, text, n in reasons((*space.illegal, *order.hopeless))[:4])
         size = "x".join(map(str, shape))
-        raise TuneError(f"no candidate for {size} is left of {space.combinations} to try: {why or 'none was given'}")
+        of = (
+            f"{space.combinations} combinations, drawn at random from {space.possible},"
+            if space.possible > space.combinations
+            else space.combinations
+        )
+        raise TuneError(f"no candidate for {size} is left of {of} to try: {why or 'none was given'}")
 
 
 class Tuning:
@@ -161,7 +168,7 @@ class Tuning:
         took = time.perf_counter() - start
         return TuneResult(
             trials[0].spec, self.shape, trials, pruned, self.space.combinations, self.timings, True,
-            self.backend.machine.gpu, took,
+            self.backend.machine.gpu, took, self.space.possible,
         )  # fmt: skip
 
     @contextmanager

@@ -61,18 +61,20 @@ def tune(
         raise ArgumentError(f"search is {search!r}; it is one of {', '.join(searches.NAMES)}")
     if timings < 1:
         raise ArgumentError(f"timings is {timings}; at least one candidate has to be timed")
-    tried = _space(spec_or_specs, shape, choices, unordered)
+    given, tried = _space(spec_or_specs, shape, choices, unordered)
     if device not in ("auto", "cuda", "sim"):
         raise ArgumentError(f"device is {device!r}; it is one of auto, cuda, sim")
     if device == "sim" and backend is None:
         from gemmgen.target import gpu as gpu_named
 
         row = gpu_named(gpu)
+        _refuse_unfit(given, tried, choices, row)
         return modelled(tried, ranked(tried, shape, row), shape, row.title)
     owned = backend is None
     machine = backend or _gpu_backend()
     chosen = options or Options(search, timings, seed, warm, jobs or os.cpu_count() or 1)
     try:
+        _refuse_unfit(given, tried, choices, machine.gpu)
         order = ranked(tried, shape, machine.gpu)
         with _records(records) as book:
             return Tuning(tried, order, shape, machine, book, chosen, progress or (lambda text: None)).run()
@@ -95,21 +97,38 @@ def _gpu_backend() -> Backend:
     return GpuBackend(here.ordinal)
 
 
-def _space(given: Any, shape: Shape, choices: Mapping[str, Iterable[Any]] | None, unordered: bool) -> Space:
+def _space(
+    given: Any, shape: Shape, choices: Mapping[str, Iterable[Any]] | None, unordered: bool
+) -> tuple[Sequence[Spec], Space]:
+    """The specs that were given, and what there is to choose from."""
     from gemmgen.spec.model import Spec
 
+    own: Sequence[Spec]
     specs: Sequence[Spec]
     match given:
         case None:
-            specs = default_specs(shape, unordered=unordered)
+            own, specs = (), default_specs(shape, unordered=unordered)
         case Spec():
-            alone = bool(given.tune or choices)
-            specs = (given,) if alone else (given, *default_specs(shape, given.name, unordered))
+            own, alone = (given,), bool(given.tune or choices)
+            specs = own if alone else (given, *default_specs(shape, given.name, unordered))
         case _:
-            specs = tuple(given)
+            own = specs = tuple(given)
             if not specs or not all(isinstance(s, Spec) for s in specs):
                 raise ArgumentError("spec_or_specs is a spec, a list of at least one, or None; gemmgen.load makes one")
-    return space(specs, choices)
+    return own, space(specs, choices)
+
+
+def _refuse_unfit(given: Sequence[Spec], tried: Space, choices: Mapping[str, Iterable[Any]] | None, gpu: Gpu) -> None:
+    """Raise ArgumentError where a spec that was given leaves nothing to choose and cannot run on the GPU; or where none
+    of the candidates that the given ones allow can."""
+    from gemmgen.api.specs import refuse_unfit, unfit
+
+    for spec in given:
+        if not spec.tune and not choices:
+            refuse_unfit(spec, gpu)
+    found = tried.candidates if given else ()
+    if found and all(unfit(c.spec, gpu.arch) for c in found):
+        refuse_unfit(found[0].spec, gpu)
 
 
 def _records(given: RecordsAt) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmgen.ir.nodes import TensorMap
+from gemmgen.ir.kernel import TensorMap
 
 F32 = NDArray[np.float32]
 CANARY = np.float32(-12345.5)

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.ir.expr import Const, Expr, Var, both, smaller
+from gemmgen.ir.kernel import Constant, KernelIR, Param, Source
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
     Compute,
-    Constant,
     FBin,
     Fma,
     For,
     If,
-    KernelIR,
     Let,
     LetPointer,
     Load,
-    Param,
     Pointer,
     Read,
     Ref,
     Scalar,
     Section,
-    Source,
     Stmt,
     Store,
     Sync,

@@ -11,7 +11,7 @@ from gemmgen.report.ladder import Rung
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
     from gemmgen.tile.program import TileProgram

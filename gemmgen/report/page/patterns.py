@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gemmgen.ir.nodes import KernelIR
+    from gemmgen.ir.kernel import KernelIR
 
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]

@@ -1,0 +1,73 @@
+"""What a kernel asks of the compiler, told from its spec: registers that a thread has not got, and long texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmgen.ir.types import WARP
+from gemmgen.spec.model import Spec
+from gemmgen.target import MOST, Limits, known_limits
+
+FEWEST = 8
+"""Registers beside a thread's sums that no compiler does without: two factors, pointers, where it is along K."""
+LONG = 4096
+"""Multiply-adds in a kernel's text above which it may take a compiler seconds; spilling makes it several times that."""
+MANY = 256
+"""Sums of a thread above which spilling alone takes a compiler seconds."""
+
+
+def sums(spec: Spec) -> int:
+    """Running sums that a thread keeps."""
+    m_iter, n_iter = spec.warp_iterations
+    return spec.thread[0] * spec.thread[1] * m_iter * n_iter
+
+
+def products(spec: Spec) -> int:
+    """Multiply-adds in the text of a thread's main loop."""
+    steps = (spec.unroll or spec.block[2]) if spec.has("smem") else 1
+    return sums(spec) * steps
+
+
+def registers_at_most(spec: Spec, limits: Limits) -> int:
+    """Registers that a thread can have where a block, or ``min_blocks`` of them, must fit on a multiprocessor."""
+    warps = -(-spec.threads // WARP) * max(1, spec.min_blocks)
+    of_warp = limits.registers // (warps * limits.register_unit) * limits.register_unit
+    return min(limits.registers_per_thread, of_warp // WARP)
+
+
+def spilling(spec: Spec) -> str | None:
+    """Why a thread's sums cannot all stay in registers; None where they may."""
+    count, most = sums(spec), registers_at_most(spec, _limits(spec))
+    if count + FEWEST <= most:
+        return None
+    shared = f" ({_blocks(spec)} on a multiprocessor)" if most < _limits(spec).registers_per_thread else ""
+    return f"a thread keeps {count} sums and has at most {most} registers{shared}"
+
+
+def spill_notes(spec: Spec) -> Iterator[str]:
+    """Sums that must spill, and blocks that cannot be on a multiprocessor together: legal, and seldom meant."""
+    limits, warps = _limits(spec), -(-spec.threads // WARP)
+    if spec.min_blocks and (spec.min_blocks > limits.blocks or spec.min_blocks * warps > limits.warps):
+        fits, where = min(limits.blocks, limits.warps // warps), spec.arch or "any GPU"
+        most = f"at most {fits} blocks of {warps} warps fit on an SM of {where}"
+        yield f"min_blocks {spec.min_blocks} cannot be met: {most}"
+    elif why := spilling(spec):
+        yield f"{why}: it must spill to local memory, which is slow and slow to compile; make tile thread smaller"
+
+
+def slow_to_compile(spec: Spec) -> str:
+    """What makes a kernel's compilation long, in words; empty where it is not."""
+    count, text = sums(spec), products(spec)
+    if text <= LONG and count <= MANY:
+        return ""
+    return f"{spilling(spec) or f'a thread keeps {count} sums'}, and the main loop's text has {text:,} multiply-adds"
+
+
+def _limits(spec: Spec) -> Limits:
+    """Those of the spec's architecture; the most that any has, where it names none or they are not known."""
+    return (known_limits(spec.arch) if spec.arch else None) or MOST
+
+
+def _blocks(spec: Spec) -> str:
+    few = f"{spec.min_blocks} blocks" if spec.min_blocks > 1 else "a block"
+    return f"{few} of {spec.threads} threads"
