@@ -14,8 +14,6 @@ from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, smaller, value_of
 from gemmgen.ir.facts import substitute
 from gemmgen.ir.kernel import KernelIR, TensorMap
-from gemmgen.ir.lane_values import LANE_VALUES
-from gemmgen.ir.lane_values import THREAD as LANE
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
@@ -39,6 +37,8 @@ from gemmgen.ir.nodes import (
     shape_of,
 )
 from gemmgen.ir.types import WARP
+from gemmgen.isa.lane_values import LANE_VALUES
+from gemmgen.isa.lane_values import THREAD as LANE
 
 THREAD = "threadIdx.x"
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")

@@ -5,11 +5,12 @@ PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy" and "mba
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from gemmgen.ir.types import F32, DType
 from gemmgen.isa import async_meaning as meaning
-from gemmgen.isa.table import Instruction, Moved, Needs
+from gemmgen.isa.table import VALUE, Completion, Instruction, Moved, Needs, Operand, Ordering, Proxy
 
 LEAST_ASYNC_BYTES = 4
 """Bytes that one cp.async moves at least (PTX ISA, "cp.async")."""
@@ -20,6 +21,15 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 """
+
+
+BARRIER, SEEN = Operand("barrier", "write"), Operand("barrier")
+
+
+def _copied(dtype: DType) -> tuple[Operand, ...]:
+    """Where to, and where from."""
+    to, source = Operand("shared", "write", dtype), Operand("global", "read", dtype)
+    return replace(to, completes=Completion.GROUP), replace(source, completes=Completion.GROUP)
 
 
 @cache
@@ -38,7 +48,7 @@ __device__ __forceinline__ void cp_async{nbytes}({dtype.c}* dst, const {dtype.c}
         f"cp_async{nbytes}",
         helper,
         meaning.copy(dtype.elements(nbytes)),
-        effects=("async write",),
+        operands=_copied(dtype),
         arch=Needs(80),
         needs=(SHARED_ADDRESS,),
         moves=(Moved(1, "load", dtype.elements(nbytes), past_l1=past_l1), Moved(0, "store", dtype.elements(nbytes))),
@@ -61,7 +71,7 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero({dtype.c}* dst, const {
         f"cp_async{nbytes}_or_zero",
         helper,
         meaning.copy(dtype.elements(nbytes)),
-        effects=("async write",),
+        operands=(*_copied(dtype), VALUE),
         arch=Needs(80),
         needs=(SHARED_ADDRESS,),
         moves=(
@@ -80,7 +90,7 @@ __device__ __forceinline__ void cp_async_commit()
 }
 """,
     meaning=meaning.commit,
-    effects=("commit",),
+    orders=Ordering.COMMIT,
     arch=Needs(80),
 )
 
@@ -98,7 +108,7 @@ __device__ __forceinline__ void cp_async_wait{pending}()
 }}
 """,
         meaning=meaning.wait_group(pending),
-        effects=("wait",),
+        orders=Ordering.WAIT,
         arch=Needs(80),
     )
 
@@ -112,7 +122,8 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
 }
 """,
     meaning=meaning.initialise,
-    effects=("init",),
+    operands=(BARRIER, VALUE),
+    orders=Ordering.INIT,
     arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
@@ -127,7 +138,7 @@ __device__ __forceinline__ void mbarrier_fence()
 }
 """,
     meaning=meaning.fence,
-    effects=("fence",),
+    orders=Ordering.FENCE,
     arch=Needs(90),
 )
 
@@ -141,7 +152,8 @@ __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int
 }
 """,
     meaning=meaning.expect,
-    effects=("arrive",),
+    operands=(BARRIER, VALUE),
+    orders=Ordering.ARRIVE,
     arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
@@ -161,7 +173,8 @@ __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 }
 """,
     meaning=meaning.release,
-    effects=("arrive",),
+    operands=(BARRIER,),
+    orders=Ordering.ARRIVE,
     arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
@@ -180,7 +193,8 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
 }
 """,
     meaning=meaning.wait,
-    effects=("acquire",),
+    operands=(SEEN, VALUE),
+    orders=Ordering.ACQUIRE,
     arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
@@ -201,7 +215,13 @@ __device__ __forceinline__ void tma_load(ELEMENT* dst, const TensorMap* map, int
 }
 """.replace("ELEMENT", dtype.c),
         meaning=meaning.load_box,
-        effects=("async write", "complete"),
+        operands=(
+            Operand("shared", "write", dtype, Proxy.ASYNC, Completion.BARRIER),
+            Operand("map"),
+            VALUE,
+            VALUE,
+            BARRIER,
+        ),
         arch=Needs(90),
         needs=(SHARED_ADDRESS,),
         moves=(Moved(1, "load", corner=(2, 3)),),

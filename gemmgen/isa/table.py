@@ -1,4 +1,4 @@
-"""Hardware instructions: one row each, its text, its meaning, its effects."""
+"""Hardware instructions: one row each, its text, its meaning, its operands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
+
+from gemmgen.ir.types import DType
 
 
 class Completion(Enum):
@@ -59,20 +61,59 @@ class Moved:
     past_l1: bool = False
 
 
+class Ordering(Enum):
+    """What an instruction does that moves no data, and only puts accesses in order."""
+
+    COMMIT = "commit"
+    WAIT = "wait"
+    INIT = "init"
+    FENCE = "fence"
+    ARRIVE = "arrive"
+    ACQUIRE = "acquire"
+    ALLOW = "allow"
+    MEET = "meet"
+
+
+Kind = Literal["register", "shared", "global", "barrier", "map", "value"]
+Access = Literal["read", "write", "add"]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An argument of an instruction: what it is, what is done with it, through which path, and when that is complete.
+    ``dtype`` is the type of its elements; None where any will do."""
+
+    kind: Kind
+    access: Access = "read"
+    dtype: DType | None = None
+    proxy: Proxy = Proxy.GENERIC
+    completes: Completion = Completion.NOW
+
+
+VALUE = Operand("value")
+
+
 @dataclass(frozen=True)
 class Instruction:
     """A hardware operation outside the core of the compiler.
 
     ``helper`` is the CUDA text of a small named function (printed once, before the kernel); a Call prints as
-    ``name(arguments)``. ``meaning`` runs it on NumPy arrays of lanes. ``effects`` says what it reads, writes,
-    acquires and releases; ``arch`` are the architectures that have it; ``needs`` are texts that must stand before its
-    helper, each printed once. ``moves`` are its accesses to memory, as the hardware counts them.
+    ``name(arguments)``. ``meaning`` runs it on NumPy arrays of lanes. ``operands`` are its arguments in order, each
+    with its effect, and ``orders`` what it does to the order of accesses; ``arch`` are the architectures that have it;
+    ``needs`` are texts that must stand before its helper, each printed once. ``moves`` are its accesses to memory, as
+    the hardware counts them.
     """
 
     name: str
     helper: str
     meaning: Callable[..., Any] | None = None
-    effects: tuple[str, ...] = ()
+    operands: tuple[Operand, ...] = ()
+    orders: Ordering | None = None
     arch: Needs = ANYWHERE
     needs: tuple[str, ...] = ()
     moves: tuple[Moved, ...] = ()
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds to memory where that is."""
+        return any(x.access == "add" for x in self.operands)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gemmgen.ir.expr import Expr, both, value_of
-from gemmgen.ir.lane_values import ELECT_ONE, WARP_INDEX
 from gemmgen.ir.nodes import If, Stmt
+from gemmgen.isa.lane_values import ELECT_ONE, WARP_INDEX
 from gemmgen.lower.copy import TileCopy
 from gemmgen.lower.engine import boxes
 from gemmgen.lower.scope import let

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from gemmgen.ir.types import VECTOR_BYTES, DType
-from gemmgen.isa.async_copy import CP_ASYNC_COMMIT, LEAST_ASYNC_BYTES, tma_load
+from gemmgen.isa.async_copy import LEAST_ASYNC_BYTES, cp_async, tma_load
 from gemmgen.isa.table import ANYWHERE, Completion, Needs
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class CpAsync:
     """Each thread starts copies past its registers, and waits for groups of them. An access is not taken apart: it is
     transposed only one element at a time."""
 
-    lands: ClassVar = Completion.GROUP
+    lands: ClassVar = cp_async(VECTOR_BYTES).operands[0].completes
     may_transpose: ClassVar = False
     by_threads: ClassVar = True
-    needs: ClassVar[Needs] = CP_ASYNC_COMMIT.arch
+    needs: ClassVar[Needs] = cp_async(VECTOR_BYTES).arch
 
     def align(self, layout: Layout) -> int:
         """Bytes to which a buffer that is filled so must be aligned."""
@@ -51,7 +51,7 @@ class Tma:
     """One thread has the TMA engine copy the whole tile as a box, with zeros outside the matrix; an mbarrier counts
     the bytes that arrive."""
 
-    lands: ClassVar = Completion.BARRIER
+    lands: ClassVar = tma_load().operands[0].completes
     may_transpose: ClassVar = False
     by_threads: ClassVar = False
     needs: ClassVar[Needs] = tma_load().arch
