@@ -314,7 +314,7 @@ def test_any_counts_equal_running(spec: Spec, size: tuple[int, int, int]) -> Non
 def test_an_addition_is_a_store_of_as_many_sectors() -> None:
     """64 x 64 of C: four slices of K add to it, after it was written once."""
     ir = gemmgen.lower(ADDS)
-    counts = sum((count(k, x) for k, x in launches(ir, given_for(ir, (64, 64, 64)))), Counts((), 0))
+    counts = sum((count(k, x) for k, x in launches(ir, given_for(ir, (64, 64, 64)))), Counts())
     stored = [(a.operand, a.width, a.cost.requests, a.cost.bytes_used) for a in counts.accesses if a.op == "store"]
     assert [x for x in stored if x[0] == "C"] == [("C", 4, 64, 4 * 64 * 64), ("C", 4, 4 * 2 * 16, 4 * 4 * 64 * 64)]
 

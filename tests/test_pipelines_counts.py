@@ -50,7 +50,7 @@ def read(counts: Counts) -> list[tuple[Any, ...]]:
 
 def same(ir: KernelIR, size: Size) -> None:
     counters, rows = ran(ir, size)
-    counts = sum((count(k, given) for k, given in launches(ir, given_for(ir, size))), Counts((), 0))
+    counts = sum((count(k, given) for k, given in launches(ir, given_for(ir, size))), Counts())
     # A line that was never reached may be missing from either list.
     assert [x for x in read(counts) if x[4]] == [x for x in rows if x[4]]
     assert counts.fma == counters["fma"]

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # Nothing of gemmgen is imported here: an interrupt in the middle of that is reported by ``run`` too.
 
@@ -45,7 +45,8 @@ def run(arguments: Sequence[str]) -> int:
 
         if sys.stdout is None:  # closed by the caller (``gemmgen ... >&-``)
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
-        status = app(list(arguments), prog_name="gemmgen", standalone_mode=False)
+        with _warnings_as_messages():
+            status = app(list(arguments), prog_name="gemmgen", standalone_mode=False)
         sys.stdout.flush()
         if status == INTERRUPTED:  # what the command line's library makes of an interrupt
             raise KeyboardInterrupt
@@ -56,6 +57,21 @@ def run(arguments: Sequence[str]) -> int:
         return FAILED
     except BaseException as error:
         return report(error)
+
+
+@contextlib.contextmanager
+def _warnings_as_messages() -> Iterator[None]:
+    """What is warned of meanwhile is a line on stderr, as any message is."""
+    import warnings
+
+    from gemmgen.cli.output import say
+
+    before = warnings.showwarning
+    warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def report(error: BaseException) -> int:

@@ -85,8 +85,8 @@ def tune(
 
     Candidates come from the spec's tune lines, from --set, or from what is known to be fast for the shape. What breaks
     a rule or is hopeless by the model is left out; the rest is compiled, checked against float64 and timed in a process
-    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it for shapes that
-    no winner ships for. Examples:
+    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it before what
+    ships, under the same driver and NVRTC. Examples:
 
       gemmgen tune --size 1000x1000x1000 --export fast.gemm
 
@@ -252,23 +252,25 @@ def show_records(sizes: Sizes | None, path: Path | None, *, export: Path | None,
     """
     from gemmgen.diagnostics import GemmgenError
     from gemmgen.report.tuning import records_table
-    from gemmgen.tune.records import Records, default_path
+    from gemmgen.tune.records import READ_WAIT_S, Records, default_path, skipped_text
 
     path = path or default_path()
     if not path.is_file():
         raise GemmgenError(f"no records at {path}; `gemmgen tune --size ...` makes some")
-    with Records(path) as book:
+    with Records(path, write=False, wait_s=READ_WAIT_S) as book:
         wanted = [None] if sizes is None else [(size.m, size.n, size.k) for size in sizes]
         found = [record for shape in wanted for record in book.find(shape=shape)]
+        if book.skipped:
+            output.say(f"warning: {skipped_text(book)}")
     good = [r for r in found if r.status == "ok" and r.seconds is not None]
     if (export or plot) and len({(r.shape, r.machine.gpu) for r in good}) != 1:
         raise exits.UsageError("--export and --plot need records of one shape; name it with --size")
     if export:
         write_spec(min(good, key=rank).spec, export)
     if plot:
-        from gemmgen.api.specs import parse
+        from gemmgen.report.tuning import spec_of
 
-        trials = [(parse(r.spec), r.gflops or 0.0) for r in good]
+        trials = [(spec, r.gflops or 0.0) for r in good if (spec := spec_of(r)) is not None]
         draw(trials, plot, "x".join(map(str, good[0].shape)) + f" on {good[0].machine.gpu}", json)
     if json:
         output.print_json([r.to_dict() for r in found])

@@ -92,6 +92,17 @@ class Operand:
 
 VALUE = Operand("value")
 
+Pipe = Literal["fma", "tensor"]
+"""The units of a multiprocessor whose arithmetic is counted, each for itself."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Arithmetic: ``flops`` for each thread that executes it, on one pipe. A warp's instruction is shared by its 32."""
+
+    pipe: Pipe
+    flops: int
+
 
 @dataclass(frozen=True)
 class Instruction:
@@ -101,7 +112,7 @@ class Instruction:
     ``name(arguments)``. ``meaning`` runs it on NumPy arrays of lanes. ``operands`` are its arguments in order, each
     with its effect, and ``orders`` what it does to the order of accesses; ``arch`` are the architectures that have it;
     ``needs`` are texts that must stand before its helper, each printed once. ``moves`` are its accesses to memory, as
-    the hardware counts them.
+    the hardware counts them, and ``work`` is its arithmetic.
     """
 
     name: str
@@ -112,6 +123,7 @@ class Instruction:
     arch: Needs = ANYWHERE
     needs: tuple[str, ...] = ()
     moves: tuple[Moved, ...] = ()
+    work: Work | None = None
 
     @property
     def adds(self) -> bool:

@@ -142,7 +142,7 @@ def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def records_table(records: Sequence[Record]) -> str:
     """Recorded results, one a row; with several machines each row says which."""
-    specs = [_spec_of(r) for r in records]
+    specs = [spec_of(r) for r in records]
     known = [spec for spec in specs if spec is not None]
     told = iter(labels(known))
     named = [r.key if spec is None else next(told) for r, spec in zip(records, specs, strict=True)]
@@ -151,7 +151,7 @@ def records_table(records: Sequence[Record]) -> str:
     return "\n".join(filter(None, (format_table(headers, rows), shared_text(known))))
 
 
-def _spec_of(record: Record) -> Spec | None:
+def spec_of(record: Record) -> Spec | None:
     """None where this gemmgen has no such spec any more."""
     from gemmgen.api.specs import parse
 

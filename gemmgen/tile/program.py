@@ -12,6 +12,7 @@ from typing import Literal
 from gemmgen.ir.memory import declared_size
 from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
 from gemmgen.ir.variant import Variant
+from gemmgen.isa.math import FMA, Math
 from gemmgen.isa.table import Completion
 from gemmgen.tile.sums import WHOLE, InCluster, SecondKernel, Sums
 from gemmgen.tile.transport import REGISTERS, Transport
@@ -119,7 +120,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Product:
-    """acc += a x b. ``levels`` split the block tile, coarse to fine; ``a_width`` and ``b_width`` are the elements a
+    """acc += a x b, by multiplications of ``math``. ``levels`` split the block tile, coarse to fine; ``a_width`` and ``b_width`` are the elements a
     thread fetches an access. ``along_k``: of A these are neighbours along k, so that one fetch serves several steps.
     ``snake``: every other row of the outer product is walked backwards. ``pinned``: each step along k is closed
     against the compiler's scheduler. ``unroll``: steps along k in the text of the loop (None: all of a tile).
@@ -128,6 +129,7 @@ class Product:
     levels: tuple[Level, ...]
     a_width: int = 1
     b_width: int = 1
+    math: Math = FMA
     along_k: bool = False
     snake: bool = False
     pinned: bool = False

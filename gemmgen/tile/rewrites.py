@@ -201,7 +201,7 @@ def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
     thread = p.product.level("thread")
     run = thread.n if p.contiguous("C") == "n" else thread.m
     width = widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1
-    return replace(p, sums=InCluster(p.sums.parts, width))
+    return replace(p, sums=InCluster(p.sums.parts, width), output=replace(p.output, width=min(p.output.width, width)))
 
 
 def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
