@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gemmgen.ir.nodes import Call, Fma, Stmt
-from gemmgen.isa import memory
-from gemmgen.isa.math import FMA
+from gemmgen.isa import math, memory
 from gemmgen.isa.table import Work
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 Space: TypeAlias = Literal["global", "shared"]
+FMA = math.FMA.work
+"""A multiply-add of one thread."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def work_of(s: Stmt) -> Work | None:
     """The arithmetic of one thread that executes a statement; None where there is none that is counted."""
     match s:
         case Fma():
-            return FMA.work
+            return FMA
         case Call(row=row):
             return row.work
         case _:
