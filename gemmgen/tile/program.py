@@ -121,7 +121,8 @@ class Level:
 @dataclass(frozen=True)
 class Product:
     """acc += a x b, by multiplications of ``math``. ``levels`` split the block tile, coarse to fine; ``a_width`` and
-    ``b_width`` are the elements a thread fetches an access. ``along_k``: of A these are neighbours along k, so that one fetch serves several steps.
+    ``b_width`` are the elements a thread fetches an access. ``along_k``: of A these are neighbours along k, so
+    that one fetch serves several steps.
     ``snake``: every other row of the outer product is walked backwards. ``pinned``: each step along k is closed
     against the compiler's scheduler. ``unroll``: steps along k in the text of the loop (None: all of a tile).
     """
