@@ -29,7 +29,7 @@ from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError, LaunchError
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Alloc, Call, If, Load, Ref, Section, Stmt, Store, edit, walk
-from gemmgen.isa.atomic import ADD, global_add
+from gemmgen.isa.atomic import global_add
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.launch import EXACT, GUARDED, VARIANTS, Limits
 from gemmgen.lower.scope import BLOCK_Z
@@ -179,7 +179,7 @@ def test_the_text_says_that_bits_may_not_repeat() -> None:
 
 def test_additions_are_as_wide_as_stores_where_the_architecture_can() -> None:
     def widths(spec: Spec, variant: str) -> set[int]:
-        rows = [s.row for s in walk(gemmgen.lower(spec, variant).body) if isinstance(s, Call) and ADD in s.row.effects]
+        rows = [s.row for s in walk(gemmgen.lower(spec, variant).body) if isinstance(s, Call) and s.row.adds]
         return {row.moves[0].width for row in rows}
 
     assert [widths(ADDS, v) for v in VARIANTS] == [{4}, {4}, {1}]
@@ -232,7 +232,7 @@ def changed(ir: KernelIR, to: Any) -> KernelIR:
     """The kernel with something else for each of its additions."""
 
     def change(s: Stmt) -> tuple[Stmt, ...]:
-        return to(s) if isinstance(s, Call) and ADD in s.row.effects else (s,)
+        return to(s) if isinstance(s, Call) and s.row.adds else (s,)
 
     return replace(ir, body=edit(ir.body, change))
 

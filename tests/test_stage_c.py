@@ -24,7 +24,7 @@ from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Stmt, Store, edit
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
 from gemmgen.lower import lower, lower_program
-from gemmgen.lower.walk import Walk
+from gemmgen.lower.tiles import Turn
 from gemmgen.report.ablation import ablations
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
@@ -115,7 +115,7 @@ def test_sums_wait_until_all_have_read_the_tiles_whose_place_they_take(name: str
 def test_a_copy_beyond_the_last_tile_would_land_on_the_sums(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is started: each copy in the loop stands under the condition that there is such a tile."""
     assert not faults_of(kernel(name, "guarded"))
-    monkeypatch.setattr(Walk, "exists", lambda self, ahead: None)
+    monkeypatch.setattr(Turn, "exists", lambda self, ahead: None)
     program = kernel(name, "guarded").program
     late = replace(lower_program(build(spec_of(name), GUARDED)), program=program)
     assert any("Cs[" in f for f in faults_of(late))

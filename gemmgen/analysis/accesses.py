@@ -14,8 +14,6 @@ from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, smaller, value_of
 from gemmgen.ir.facts import substitute
 from gemmgen.ir.kernel import KernelIR, TensorMap
-from gemmgen.ir.lane_values import LANE_VALUES
-from gemmgen.ir.lane_values import THREAD as LANE
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
@@ -40,6 +38,8 @@ from gemmgen.ir.nodes import (
 )
 from gemmgen.ir.types import WARP
 from gemmgen.isa.counted import work_of
+from gemmgen.isa.lane_values import LANE_VALUES
+from gemmgen.isa.lane_values import THREAD as LANE
 from gemmgen.isa.table import Work
 
 THREAD = "threadIdx.x"

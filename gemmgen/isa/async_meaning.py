@@ -1,6 +1,6 @@
 """What asynchronous copies and their barriers do, on NumPy arrays of lanes.
 
-``lanes`` and the arguments are those of :mod:`gemmgen.sim.calls`; what an instruction keeps between calls is in
+``lanes`` and the arguments are those of :mod:`gemmgen.isa.machine`; what an instruction keeps between calls is in
 ``lanes.state``. Copies land as late as the program allows: those of cp.async when their own thread waits for their
 group, those of the TMA engine one after another while someone waits for the barrier that counts their bytes. So data
 that is used too early is always seen to be.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gemmgen.sim.calls import Flight, IndexArgument, Lanes, MapArgument, MemoryArgument, Wait
+    from gemmgen.isa.machine import Flight, IndexArgument, Lanes, MapArgument, MemoryArgument, Wait
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]

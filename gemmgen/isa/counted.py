@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gemmgen.ir.nodes import Call, Fma, Stmt
-from gemmgen.isa import memory
+from gemmgen.isa import math, memory
 from gemmgen.isa.table import Work
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 Space: TypeAlias = Literal["global", "shared"]
-FMA = Work("fma", 2)
+FMA = math.FMA.work
 """A multiply-add of one thread."""
 
 

@@ -95,6 +95,10 @@ class Lanes:
         """Record a fault, once for each kind and buffer."""
         self.machine.fault(kind, ("call", buffer), buffer, lane, index, None, other)
 
+    def await_previous(self) -> None:
+        """The lanes see all that the kernel before wrote."""
+        self.machine.await_previous(self.active)
+
     def land(self, flight: Flight, engine: int | None = None) -> None:
         """It has arrived: as if their own threads had written them now, or ``engine``."""
         shadow = self.machine.shared_shadow(flight.buffer)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gemmgen.ir.expr import Var
-from gemmgen.ir.lane_values import LANE_VALUES
 from gemmgen.ir.nodes import (
     Alloc,
     Call,
@@ -31,6 +30,7 @@ from gemmgen.ir.nodes import (
     children,
 )  # fmt: skip
 from gemmgen.isa.counted import work_of
+from gemmgen.isa.lane_values import LANE_VALUES
 from gemmgen.sim.access import Plain, compute, declared_form, load, store
 from gemmgen.sim.calls import Step, Wait, blocks, call
 from gemmgen.sim.fma import Loop, fma
