@@ -57,8 +57,8 @@ def test_F05_compiling_is_given_up_with_the_reason(text: str, tmp_path: Path, mo
     monkeypatch.setenv("GEMMGEN_CACHE_DIR", str(tmp_path))
     pytest.importorskip("cuda.bindings.nvrtc")
     kernel = gemmgen.compile(gemmgen.parse(text), device="sim")
-        given_up = r"over [0-9]+ s( of processor time)? and was given up: .* sums .*255 registers"
-        with pytest.raises(CompileError, match=given_up):
+    given_up = r"over [0-9]+ s( of processor time)? and was given up: .* sums .*255 registers"
+    with pytest.raises(CompileError, match=given_up):
         _ = kernel.cubin
     start = time.perf_counter()
     with pytest.raises(CompileError, match="given up"):  # remembered
