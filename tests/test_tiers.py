@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiers import ROWS, Row, examples, markdown
+from tiers import ROWS, Row, examples
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "TIERS.md"
@@ -22,16 +22,16 @@ def functions(file: str) -> set[str]:
 def test_a_row_names_a_test_and_what_covers_it(row: Row) -> None:
     file, _, function = row.test.partition("::")
     assert function == "*" or function in functions(file)
-    assert row.one_in != 1 and not (row.one_in and row.keep)
+    assert row.one_in != 1
     for covered in re.findall(r"`(\w+)::(\w+)`", row.covered):
         assert covered[1] in functions(covered[0]), covered
-    assert row.one_in or row.keep or "`" in row.covered, "name the test that covers it"
+    assert row.one_in or "`" in row.covered, "name the test that covers it"
 
 
-def test_the_page_is_the_table(refresh: bool) -> None:
-    if refresh:
-        PAGE.write_text(markdown(), encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == markdown(), "pytest tests/test_tiers.py --refresh writes it anew"
+def test_every_row_of_the_table_is_read() -> None:
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert len(ROWS) == len(lines) > 10
+    assert len({row.test for row in ROWS}) == len(ROWS)
 
 
 def test_one_case_in_three_is_each_name_once_with_every_variant() -> None:
@@ -39,7 +39,7 @@ def test_one_case_in_three_is_each_name_once_with_every_variant() -> None:
     moved = set(Row("a::test_b", "", one_in=3).moved(cases))
     kept = [case.partition("[")[2][:3] for case in cases if case not in moved]
     assert kept == ["u-1", "v-2", "w-3", "x-1", "y-2", "z-3"]
-    assert set(Row("a::test_b", "", keep="v-").moved(cases)) == {c for c in cases if "v-" not in c}
+    assert list(Row("a::test_b", "").moved(cases)) == list(Row("a::*", "").moved(cases)) == cases
     assert list(Row("a::test_other", "").moved(cases)) == []
 
 
