@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tiers import ROWS, full_wanted
+from tiers import full_only, full_wanted
 
 # Every kernel that a test makes is verified between levels.
 os.environ.setdefault("GEMMGEN_VERIFY", "1")
@@ -24,16 +24,26 @@ LAWFUL_SKIPS = ("is not for sm_", "needs sm_90", "there is a GPU", "root may wri
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh", action="store_true", help="write expected texts (fixtures, golden files) anew")
+    parser.addoption(
+        "--nvrtc", metavar="VERSION", help="refuse to run with an NVRTC of another version, 13.0 for example"
+    )
     parser.addoption("--complete", action="store_true", help="fail a test that is skipped because something is missing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Test modules read the profile when they are imported."""
+    """Set what test modules read when they are imported; refuse another NVRTC than the one that is asked for."""
+    if wanted := config.getoption("--nvrtc"):
+        from gemmgen.runtime.nvrtc import version
+
+        if wanted != ".".join(map(str, version())):
+            raise pytest.UsageError(f"--nvrtc {wanted}: the NVRTC found here is {'.'.join(map(str, version()))}")
     profile = "full" if full_wanted(config) else "default"
     if os.environ.get("CI"):  # the same examples every time: what passes depends on the change alone
         settings.register_profile("ci", settings.get_profile(profile), derandomize=True, database=None)
         profile = "ci"
     settings.load_profile(profile)
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "load":
+        config.option.dist = "loadgroup"  # tests of a group share costly fixtures, and so a process
 
 
 @cache
@@ -50,10 +60,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks select
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of the full tier; leave out those that need a GPU where there is none."""
+    named = any("::" in argument for argument in config.args)  # what is asked for by name runs
+    moved = set() if named else full_only([item.nodeid for item in items])
     for item in items:
-        if any(row.moves(item.nodeid) for row in ROWS):
+        if item.nodeid in moved:
             item.add_marker(pytest.mark.full)
     if any(item.get_closest_marker("gpu") for item in items) and no_gpu():
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]

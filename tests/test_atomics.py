@@ -20,6 +20,7 @@ from test_launch import NAIVE, VECTOR, planned
 from test_pipelines_counts import given_for, same
 from test_pipelines_host import of_size
 from test_pipelines_host import run as run_on_host
+from tiers import examples
 
 import gemmgen
 from gemmgen.analysis.counters import ADDITIONS, compare, is_asynchronous, predicted
@@ -297,7 +298,7 @@ def test_an_addition_outside_or_misaligned_is_reported() -> None:
 # --- Counts -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     spec=st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(

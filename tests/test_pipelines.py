@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipelinehelp import PIPELINES, Floats, depths, kernel, run_ordered, spec_of
 from simhelp import close, operands
 from strategies import specs
+from tiers import examples
 
 from gemmgen import compile as compile_kernel
 from gemmgen import emit
@@ -79,7 +80,7 @@ ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ANY, st.sampled_from(sorted(VARIANTS)))
 def test_the_text_of_every_constant_comes_to_its_value(spec: Spec, variant: str) -> None:
     """The simulator takes the value, and the compiler the text."""

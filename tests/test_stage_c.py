@@ -15,6 +15,7 @@ from pipelinehelp import PIPELINES, kernel, resources_of, run_ordered, spec_of
 from simhelp import operands
 from strategies import specs
 from test_pipelines_counts import given_for, same
+from tiers import examples
 
 import gemmgen
 from gemmgen.analysis.counts import count
@@ -64,7 +65,7 @@ def test_the_bits_are_those_of_the_registers(name: str, k: int) -> None:
             assert gemmgen.verify(one.C, a, b, start, alpha, beta).ok
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     spec=st.sampled_from(["plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(max_threads=64, max_sums=16, max_size=24, orders=("row", "col"), way=way, split=True)
@@ -186,7 +187,7 @@ def test_no_bank_is_asked_twice(name: str) -> None:
     assert all(taken == ideal for taken, ideal in on_the_way(spec_of(name)).values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     spec=st.sampled_from(["plain", "tma"]).flatmap(
         lambda way: specs(max_threads=128, max_sums=32, max_size=64, orders=("row", "col"), way=way, split=True)

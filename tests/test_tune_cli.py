@@ -152,6 +152,7 @@ def test_every_parameter_that_differs_has_its_points(trials: Any) -> None:
     assert plot_text([]).startswith("nothing differs")
 
 
+@pytest.mark.full  # README's command leaves matplotlib out
 @pytest.mark.parametrize(("kind", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
 def test_plots_are_images(trials: Any, kind: str, start: bytes) -> None:
     pytest.importorskip("matplotlib")

@@ -1,14 +1,11 @@
-"""Which tests are of the full tier only, and what covers their kind in the default tier: one table.
-
-The default tier is ``pytest``; the full tier ``pytest -m 'not thorough'``; the thorough one ``pytest -m thorough``.
-``TIERS.md`` is this table as text (``pytest tests/test_tiers.py --refresh`` writes it).
-"""
+"""Which tests are of the full tier only: the table in TIERS.md, which says what covers each in the default tier."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,30 +13,45 @@ from hypothesis import settings
 
 @dataclass(frozen=True)
 class Row:
-    """A test that is moved to the full tier, but for the cases whose id matches ``keep``; ``covered``: by what, there.
+    """A test of which some cases, or all, are of the full tier only; ``covered``: by what, in the default tier.
 
-    ``test`` is "file::function" without the file's "test_" and ".py"; a function of "*" is all of the file.
+    ``test`` is "file::function", without the file's "test_" and ".py"; a function of "*" is every one of the file.
+    ``one_in``: of that many consecutive cases the default tier keeps one, each time the next, so that where a test has
+    names times three variants, one in three is each name once. 0: none.
     """
 
     test: str
     covered: str
-    keep: str | None = None
+    one_in: int = 0
 
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        file, _, function = self.test.partition("::")
-        name = r"\w+" if function == "*" else re.escape(function)
-        return re.compile(rf"(?:.*/)?test_{re.escape(file)}\.py::{name}(?:\[(?P<case>.*)\])?", re.DOTALL)
+    def moved(self, nodeids: Sequence[str]) -> Iterator[str]:
+        """Those of all collected tests that are of the full tier only."""
+        cases = [nodeid for nodeid in nodeids if self._matches(nodeid)]
+        for i, nodeid in enumerate(cases):
+            if not self.one_in or i % self.one_in != i // self.one_in % self.one_in:
+                yield nodeid
 
-    def matches(self, nodeid: str) -> bool:
-        return self._pattern.fullmatch(nodeid) is not None
+    def _matches(self, nodeid: str) -> bool:
+        path, _, function = nodeid.partition("[")[0].partition("::")
+        file, _, wanted = self.test.partition("::")
+        return path.endswith(f"test_{file}.py") and wanted in ("*", function)
 
-    def moves(self, nodeid: str) -> bool:
-        """Whether this test or case is of the full tier only."""
-        found = self._pattern.fullmatch(nodeid)
-        if found is None:
-            return False
-        return self.keep is None or re.fullmatch(self.keep, found["case"] or "") is None
+
+ROW = re.compile(r"\| `(?P<test>\w+::[\w*]+)` \| (?:none|one case in (?P<one_in>\d+)) \| (?P<covered>.+) \|")
+
+
+def rows_of(page: str) -> tuple[Row, ...]:
+    """The rows of the table of a page."""
+    found = ROW.finditer(page)
+    return tuple(Row(m["test"], m["covered"], int(m["one_in"] or 0)) for m in found)
+
+
+ROWS = rows_of((Path(__file__).resolve().parent / "TIERS.md").read_text(encoding="utf-8"))
+
+
+def full_only(nodeids: Sequence[str]) -> set[str]:
+    """Those of all collected tests that are of the full tier only."""
+    return {nodeid for row in ROWS for nodeid in row.moved(nodeids)}
 
 
 def full_wanted(config: pytest.Config) -> bool:
@@ -48,17 +60,5 @@ def full_wanted(config: pytest.Config) -> bool:
 
 
 def examples(count: int) -> int:
-    """How many random examples a test draws that takes ``count`` in the full tier."""
+    """How many random examples a test draws that draws ``count`` in the full tier."""
     return max(2, count * settings.default.max_examples // 100)
-
-
-ROWS: tuple[Row, ...] = ()
-
-
-def markdown() -> str:
-    """The table of tests that are of the full tier only."""
-    lines = ["| test | default tier has | what covers its kind there |", "|---|---|---|"]
-    for row in ROWS:
-        kept = "nothing of it" if row.keep is None else f"cases `{row.keep}`".replace("|", r"\|")
-        lines.append(f"| `{row.test}` | {kept} | {row.covered} |")
-    return "\n".join(lines)
