@@ -10,12 +10,12 @@ from page import Element, read
 from reporthelp import some_at
 
 import gemmgen
+from gemmgen.ir.variant import EXACT
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import modelled_gpu, page, recorded
 from gemmgen.report.page.facts import RungFacts
 from gemmgen.spec.ladder import ladder_path
 from gemmgen.tile import build, print_tile
-from gemmgen.tile.variant import EXACT
 
 SIZE = (4096, 4096, 4096)
 NAMES = ("naive", "regblock2d", "vectorized")
