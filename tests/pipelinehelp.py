@@ -1,8 +1,10 @@
-"""The pipelines of fixtures/valid: every way to bring tiles, with every depth and every order of steps once."""
+"""The pipelines of fixtures/valid: every way to bring tiles, with every depth and every order of steps once; and those
+of 16-bit elements, by the same ways."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from simhelp import grid_of
 
 from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.types import F32, VECTOR_BYTES
 from gemmgen.launch import GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.lower import lower
 from gemmgen.runtime.cubin import Resources
@@ -23,7 +26,8 @@ from gemmgen.spec.parse import load
 
 Floats = NDArray[np.float32]
 FOLDER = Path(__file__).parent / "fixtures" / "valid"
-PIPELINES = tuple(sorted(p.stem for p in FOLDER.glob("pipeline_*.gemm")))
+TYPES = tuple(sorted(p.stem for p in FOLDER.glob("types_*.gemm")))
+PIPELINES = (*sorted(p.stem for p in FOLDER.glob("pipeline_*.gemm")), *TYPES)
 
 
 @cache
@@ -31,8 +35,29 @@ def spec_of(name: str) -> Spec:
     return load(FOLDER / f"{name}.gemm")
 
 
+def simulatable(spec: Spec) -> bool:
+    """Whether the simulator runs kernels of a spec: those whose elements are all float32."""
+    return all(x.dtype == F32 for x in spec.matrices)
+
+
 def kernel(name: str, variant: str | Variant = GUARDED_UNALIGNED) -> KernelIR:
-    return lower(spec_of(name), VARIANTS[variant] if isinstance(variant, str) else variant)
+    spec = spec_of(name)
+    if variant == GUARDED_UNALIGNED.label:
+        variant = unaligned(spec)
+    return lower(spec, VARIANTS[variant] if isinstance(variant, str) else variant)
+
+
+def unaligned(spec: Spec) -> Variant:
+    """The variant for operands that are aligned to their elements alone."""
+    return replace(GUARDED_UNALIGNED, align=tuple((x.name, x.dtype.bytes) for x in spec.matrices))
+
+
+def line_of(spec: Spec) -> int:
+    """Elements of A in 16 bytes."""
+    return spec.matrices[0].dtype.elements(VECTOR_BYTES)
+
+
+SIMULATED = tuple(name for name in PIPELINES if simulatable(spec_of(name)))
 
 
 def depths(spec: Spec, unit: int = 1) -> list[int]:

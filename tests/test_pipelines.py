@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelinehelp import PIPELINES, Floats, depths, kernel, run_ordered, spec_of
+from pipelinehelp import PIPELINES, SIMULATED, Floats, depths, kernel, run_ordered, spec_of
 from simhelp import close, operands
 from strategies import specs
 from tiers import examples
@@ -29,7 +29,7 @@ from gemmgen.spec.parse import parse
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", SIMULATED)
 def test_results_are_right_at_every_number_of_tiles(name: str, variant: str) -> None:
     spec = spec_of(name)
     bm, bn, bk = spec.block
@@ -57,7 +57,7 @@ def in_order(a: Floats, b: Floats, fused: bool, whole: int) -> Floats:
     return total
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", SIMULATED)
 def test_the_order_of_sums_is_that_of_k_however_tiles_are_brought(name: str) -> None:
     """Small whole numbers over 8, so that the sums of doubles above are those of one rounding."""
     spec = spec_of(name)
@@ -102,8 +102,8 @@ def removable(ir: KernelIR) -> list[tuple[Sync | Call, KernelIR]]:
 
 
 # Where rows are not aligned, copies by TMA become those of cp.async; other pipelines stay as they are.
-SYNCHRONISED = [(name, GUARDED) for name in PIPELINES]
-SYNCHRONISED += [(name, GUARDED_UNALIGNED) for name in PIPELINES if spec_of(name).has("tma")]
+SYNCHRONISED = [(name, GUARDED) for name in SIMULATED]
+SYNCHRONISED += [(name, GUARDED_UNALIGNED) for name in SIMULATED if spec_of(name).has("tma")]
 
 
 @pytest.mark.parametrize(("name", "variant"), SYNCHRONISED, ids=lambda x: x if isinstance(x, str) else x.label)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelinehelp import PIPELINES, depths, kernel, launches, run_ordered, spec_of
+from pipelinehelp import SIMULATED, depths, kernel, launches, run_ordered, spec_of
 from simhelp import operands
 from strategies import specs
 from tiers import examples
@@ -62,7 +62,7 @@ def same(ir: KernelIR, size: Size) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", SIMULATED)
 def test_equal_to_running(name: str, variant: str) -> None:
     spec = spec_of(name)
     bm, bn, bk = spec.block
@@ -83,7 +83,7 @@ def test_any_pipeline_equals_running(spec: Spec, size: Size) -> None:
     same(lower(spec, GUARDED), (4 * size[0], 4 * size[1], 4 * size[2]))
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", SIMULATED)
 def test_any_size_in_constant_time(name: str) -> None:
     ir = kernel(name, GUARDED_UNALIGNED if "groups" in name else GUARDED)
     for size in ((1024, 1024, 1028), (65540, 32772, 10004), (1 << 20, 1 << 20, 1 << 20)):

@@ -6,6 +6,7 @@ import sys
 from math import inf, nan
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -189,3 +190,85 @@ def test_the_worst_element_is_reported_when_all_are_right() -> None:
     assert result.ok and bool(result) and result.where == (1, 0)
     assert result.max_error == 2.0**-23
     assert str(result).startswith("right")
+
+
+# --- bfloat16 and float16 ---------------------------------------------------------------------------------------------
+
+NARROW = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+
+
+def rounded(dtype: Any, k: int = 33) -> tuple[Any, Any, Any]:
+    """A, B of a type, and their product rounded once to it."""
+    rng = np.random.default_rng(3)
+    A, B = (rng.standard_normal(shape).astype(dtype) for shape in ((9, k), (k, 7)))
+    return A, B, (A.astype(np.float64) @ B.astype(np.float64)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_a_sum_rounded_once_to_16_bits_passes_and_its_neighbour_fails(dtype: Any) -> None:
+    A, B, C = rounded(dtype)
+    result = verify(C, A, B)
+    assert result.ok and 0 < result.max_error < 0.1
+    bits = C.view(np.uint16)
+    for away in (2, -2):
+        bits[4, 5] += np.uint16(away % (1 << 16))
+        wrong = verify(C, A, B)
+        assert not wrong.ok and wrong.wrong == 1 and wrong.where == (4, 5)
+        bits[4, 5] -= np.uint16(away % (1 << 16))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_float32_results_of_16_bit_operands_are_held_to_float32(dtype: Any) -> None:
+    A, B, C = rounded(dtype)
+    exact = A.astype(np.float64) @ B.astype(np.float64)
+    assert verify(exact.astype(F32), A, B).ok
+    assert not verify(C.astype(F32), A, B).ok  # rounded to 16 bits on the way
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_c0_and_scales_of_16_bits(dtype: Any) -> None:
+    A, B, C0 = rounded(dtype)
+    want = -0.5 * (A.astype(np.float64) @ B.astype(np.float64)) + 2.0 * C0.astype(np.float64)
+    assert verify(want.astype(dtype), A, B, C0, -0.5, 2.0).ok
+    assert not verify(want.astype(dtype), A, B, C0, -0.5, 1.0).ok
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_types_other_than_those_of_the_product_fail(dtype: Any) -> None:
+    A, B, C = rounded(dtype)
+    other = NARROW[1 - NARROW.index(dtype)]
+    told = f"C has type {other}; {dtype} or float32 is wanted"
+    assert told in str(verify(C.astype(other), A, B))
+    name = {"float16": "f16", "bfloat16": "bf16"}[str(dtype)]
+    spec = gemmgen.parse(f"kernel plain\noperands A {name}, B {name}, C {name}\ntile block 8x8\n")
+    assert verify(C, A, B, spec=spec).ok
+    assert f"C has type float32; {dtype} is wanted" in str(verify(C.astype(F32), A, B, spec=spec))
+
+
+def test_g25_a_float16_accumulator_fails() -> None:
+    A, B = np.ones((4, 4096), np.float16), np.ones((4096, 4), np.float16)
+    assert verify(np.full((4, 4), 4096, np.float16), A, B).ok
+    assert not verify(np.full((4, 4), 2048, np.float16), A, B).ok
+    A, B = np.array([[300, 300, 7]], np.float16), np.array([[300], [-300], [1]], np.float16)
+    assert verify(np.full((1, 1), 7, np.float16), A, B).ok
+    assert not verify(np.full((1, 1), nan, np.float16), A, B).ok
+
+
+def test_g25_overflow_of_float16_is_an_infinity() -> None:
+    A, B = np.ones((1, 70000), np.float16), np.ones((70000, 1), np.float16)
+    assert verify(np.full((1, 1), inf, np.float16), A, B).ok
+    assert not verify(np.full((1, 1), -inf, np.float16), A, B).ok
+    assert not verify(np.full((1, 1), 65504, np.float16), A, B).ok
+    assert verify(np.full((1, 1), 70000, F32), A, B).ok
+    assert not verify(np.full((1, 1), inf, F32), A, B).ok
+    assert verify(np.full((1, 1), 35008, np.float16), A, B, alpha=0.5).ok  # 35000, rounded once
+    # Rounded before alpha: the sum of magnitudes, 35000, is in the range of float16, and its result has to be.
+    assert not verify(np.full((1, 1), inf, np.float16), A, B, alpha=0.5).ok
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_subnormal_results_of_16_bits(dtype: Any) -> None:
+    tiny = ml_dtypes.finfo(dtype).smallest_subnormal
+    A, B = np.array([[tiny, tiny]], dtype), np.array([[1], [2]], dtype)
+    assert verify(np.array([[3 * float(tiny)]]).astype(dtype), A, B).ok
+    assert not verify(np.array([[9 * float(tiny)]]).astype(dtype), A, B).ok

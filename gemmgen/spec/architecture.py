@@ -25,6 +25,7 @@ INSTRUCTIONS: Mapping[str, Instruction] = {
 """The instruction of a toggle, whose row says which architecture has it."""
 VECTOR_ADD = global_add(2)
 VECTORS = "atomics with float4"
+ELEMENT_TYPE = "element type"
 
 _FORM = re.compile(r"(?:sm|compute)_([0-9]+)([af]?)")
 
@@ -36,7 +37,7 @@ def needs(spec: Spec) -> Iterator[tuple[str, int]]:
         yield VECTORS, VECTOR_ADD.arch.min
     for dtype in dict.fromkeys(x.dtype for x in spec.matrices):
         if dtype.arch:
-            yield f"element type {dtype}", dtype.arch
+            yield f"{ELEMENT_TYPE} {dtype}", dtype.arch
 
 
 def adds_vectors(spec: Spec) -> bool:

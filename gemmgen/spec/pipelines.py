@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gemmgen.diagnostics import Problem
 from gemmgen.ir.types import F32, VECTOR_BYTES
 from gemmgen.isa.cluster import PORTABLE_SIZE
-from gemmgen.spec.architecture import architecture_problem, unknown_architecture
+from gemmgen.spec.architecture import ELEMENT_TYPE, architecture_problem, unknown_architecture
 from gemmgen.spec.model import ARCH_FORM, Spec
 from gemmgen.spec.suggest import multiples_near
 
@@ -133,7 +133,9 @@ def _architecture(s: Subject) -> Iterator[Problem]:
     if arch is None or not s.good("arch") or not re.fullmatch(ARCH_FORM, arch):  # then said by its own rule
         return
     if problem := architecture_problem(s.spec, arch):
-        yield Problem(problem, "leave 'arch' out, or the toggle", s.span("arch"))
+        typed = problem.startswith(ELEMENT_TYPE)
+        hint = "leave 'arch' out, or take f32" if typed else "leave 'arch' out, or the toggle"
+        yield Problem(problem, hint, s.span("arch"))
     elif problem := unknown_architecture(arch):
         what, _, known = problem.partition("; ")
         yield Problem(what, known, s.span("arch"))

@@ -57,7 +57,7 @@ constexpr size_t STACK = 64 * 1024;
 enum class State { ready, polling, waiting, meeting, done };  // meeting: at a barrier of the cluster
 
 // A copy that has been started: it lands when its group is waited for, and not before. No source: zeros.
-struct Copy { float* dst; const float* src; size_t bytes; };
+struct Copy { void* dst; const void* src; size_t bytes; };
 
 struct Fiber {
     ucontext_t context;
@@ -128,7 +128,7 @@ inline void start(int thread)
     makecontext(&fiber.context, fiber_main, 0);
 }
 
-inline void start_copy(float* dst, const float* src, size_t bytes)
+inline void start_copy(void* dst, const void* src, size_t bytes)
 {
     if ((uintptr_t)dst % bytes || (uintptr_t)src % bytes) stop("misaligned asynchronous copy", 0);
     fibers[current].started.push_back({dst, src, bytes});
@@ -251,6 +251,7 @@ inline void call(void (*kernel)(P...), void** values)
 
 }  // namespace host
 
+#include "types_stub.h"
 #include "tma_stub.h"
 #include "cluster_stub.h"
 #include "dependent_stub.h"
@@ -260,7 +261,7 @@ inline void host::enter_memory(char* begin, char* end)
     barriers.clear();
     shared_first = begin;
     shared_last = end;
-    if (begin) memset(begin, 0xff, end - begin);  // every float a NaN
+    if (begin) memset(begin, 0xff, end - begin);  // every element a NaN, of whatever type
 }
 
 // What a call is turned into that a test leaves out.
@@ -301,12 +302,12 @@ inline void add_float4(float* p, float x, float y, float z, float w)
     at = {at.x + x, at.y + y, at.z + z, at.w + w};
 }
 
-inline void cp_async4(float* dst, const float* src) { host::start_copy(dst, src, 4); }
-inline void cp_async8(float* dst, const float* src) { host::start_copy(dst, src, 8); }
-inline void cp_async16(float* dst, const float* src) { host::start_copy(dst, src, 16); }
-inline void cp_async4_or_zero(float* dst, const float* src, bool some) { cp_async4(dst, some ? src : nullptr); }
-inline void cp_async8_or_zero(float* dst, const float* src, bool some) { cp_async8(dst, some ? src : nullptr); }
-inline void cp_async16_or_zero(float* dst, const float* src, bool some) { cp_async16(dst, some ? src : nullptr); }
+inline void cp_async4(void* dst, const void* src) { host::start_copy(dst, src, 4); }
+inline void cp_async8(void* dst, const void* src) { host::start_copy(dst, src, 8); }
+inline void cp_async16(void* dst, const void* src) { host::start_copy(dst, src, 16); }
+inline void cp_async4_or_zero(void* dst, const void* src, bool some) { cp_async4(dst, some ? src : nullptr); }
+inline void cp_async8_or_zero(void* dst, const void* src, bool some) { cp_async8(dst, some ? src : nullptr); }
+inline void cp_async16_or_zero(void* dst, const void* src, bool some) { cp_async16(dst, some ? src : nullptr); }
 inline void cp_async_commit() { host::commit_copies(); }
 #define CP_ASYNC_WAIT(pending) inline void cp_async_wait##pending() { host::wait_for_copies(pending); }
 CP_ASYNC_WAIT(0) CP_ASYNC_WAIT(1) CP_ASYNC_WAIT(2) CP_ASYNC_WAIT(3)

@@ -7,23 +7,23 @@
 
 namespace host {
 
-static float* arriving;
-static std::vector<float> arrived;
+static char* arriving;
+static std::vector<char> arrived;
 
 inline void arrive()
 {
-    if (arriving) memcpy(arriving, arrived.data(), 4 * arrived.size());
+    if (arriving) memcpy(arriving, arrived.data(), arrived.size());
     arriving = nullptr;
 }
 
 }  // namespace host
 
 // What the kernel that runs next finds as if the one before were still writing it.
-extern "C" void still_arriving(float* at, size_t count)
+extern "C" void still_arriving(char* at, size_t bytes)
 {
     host::arriving = at;
-    host::arrived.assign(at, at + count);
-    memset(at, 0xff, 4 * count);
+    host::arrived.assign(at, at + bytes);
+    memset(at, 0xff, bytes);
 }
 
 inline void allow_next_kernel() {}

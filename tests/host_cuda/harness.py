@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from gemmgen.ir.types import ELEMENT_TYPES
+
 STUB = Path(__file__).with_name("cuda_stub.h")
-STUBS = (STUB, *(Path(__file__).with_name(name) for name in ("tma_stub.h", "cluster_stub.h", "dependent_stub.h")))
+STUBS = (STUB, *(STUB.with_name(f"{name}_stub.h") for name in ("types", "tma", "cluster", "dependent")))
 MAP = "__grid_constant__ TensorMap"
 MAP_BYTES = 128
 # Multiply-adds stay two roundings, so that results are those of NumPy bit for bit. What one branch sets and another of
@@ -41,6 +43,7 @@ CTYPES: dict[str, Any] = {
     "size_t": ctypes.c_size_t,
     "float": ctypes.c_float,
 }
+ELEMENTS = {x.c: x for x in ELEMENT_TYPES.values()}
 
 
 class HostFault(Exception):
@@ -77,8 +80,8 @@ class HostModule:
         reverse: bool = False,
         arriving: Any = None,
     ) -> None:
-        """Runs a kernel; arrays (float32, or addresses) are changed in place; tensor maps are 7 numbers each, as
-        tma_stub.h has them. Raises HostFault.
+        """Runs a kernel; arrays (of the parameter's type, or addresses) are changed in place; tensor maps are 8 numbers
+        each, as tma_stub.h has them. Raises HostFault.
 
         ``reverse``: the threads of a block take turns from the last to the first. ``arriving``: an array that the
         kernel finds as if the one before were still writing it.
@@ -91,7 +94,7 @@ class HostModule:
         message = ctypes.create_string_buffer(256)
         run = getattr(self.library, entry)
         if arriving is not None:
-            self.library.still_arriving(_argument("float*", arriving), ctypes.c_size_t(arriving.size))
+            self.library.still_arriving(ctypes.c_void_p(arriving.ctypes.data), ctypes.c_size_t(arriving.nbytes))
         if run(sizes, threads, pointers, int(reverse), message, ctypes.c_size_t(256)):
             raise HostFault(message.value.decode())
 
@@ -106,7 +109,7 @@ def _argument(kind: str, value: Any) -> Any:
     if not kind.endswith("*"):
         return CTYPES[kind](value)
     if isinstance(value, np.ndarray):
-        assert value.dtype == np.float32
+        assert value.dtype == ELEMENTS[kind.removesuffix("*")].numpy_dtype
         value = value.ctypes.data
     return ctypes.c_void_p(value)
 
@@ -164,7 +167,7 @@ extern "C" int run_{at}(unsigned int* grid, int threads, void** values, int reve
 def _without_ptx(helper: re.Match[str]) -> str:
     """The helper, or as many empty lines."""
     text = helper.group()
-    return "\n" * text.count("\n") if "asm volatile" in text else text
+    return "\n" * text.count("\n") if re.search(r"\basm\b", text) else text
 
 
 def _compile(source: str, library: Path) -> None:

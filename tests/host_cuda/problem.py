@@ -5,56 +5,71 @@ from __future__ import annotations
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmgen.ir import types
 from gemmgen.ir.kernel import TensorMap
+from gemmgen.ir.types import NAMED, DType
 
 F32 = NDArray[np.float32]
+Elements = NDArray[Any]
+"""float32, float16, or bfloat16 of ml_dtypes."""
 CANARY = np.float32(-12345.5)
+LINE = 16
+"""Bytes of the widest access."""
+Types = tuple[DType, DType, DType]
+FLOATS: Types = (types.F32, types.F32, types.F32)
 
 
 @dataclass
 class Matrix:
-    """A rows x cols view, ``offset`` floats into a 16-byte aligned buffer, with ``pitch`` floats from row to row (from
-    column to column where ``order`` is "col")."""
+    """A rows x cols view, ``offset`` elements into a 16-byte aligned buffer, with ``pitch`` elements from row to row
+    (from column to column where ``order`` is "col")."""
 
-    buffer: F32
+    buffer: Elements
     offset: int
     pitch: int
     shape: tuple[int, int]
     order: str
 
     @property
-    def address(self) -> int:
-        return int(self.buffer.ctypes.data) + 4 * self.offset
+    def item(self) -> int:
+        """Bytes of an element."""
+        return self.buffer.itemsize
 
     @property
-    def view(self) -> F32:
-        strides = (4 * self.pitch, 4) if self.order == "row" else (4, 4 * self.pitch)
+    def address(self) -> int:
+        return int(self.buffer.ctypes.data) + self.item * self.offset
+
+    @property
+    def view(self) -> Elements:
+        strides = (self.item * self.pitch, self.item) if self.order == "row" else (self.item, self.item * self.pitch)
         return np.lib.stride_tricks.as_strided(self.buffer[self.offset :], self.shape, strides)
 
     def mapped(self, x: TensorMap) -> tuple[int, ...]:
         """What a tensor map says of the matrix: tma_stub.h's Map."""
         along, across = self.shape[::-1] if self.order == "row" else self.shape
-        return self.address, along, across, 4 * self.pitch, *x.box, x.swizzle
+        return self.address, along, across, self.item * self.pitch, self.item, *x.box, x.swizzle
 
-    def outside(self) -> F32:
+    def outside(self) -> Elements:
         """What lies around and between the rows."""
-        inside = Matrix(np.zeros_like(self.buffer), self.offset, self.pitch, self.shape, self.order)
-        inside.view[...] = 1
-        return self.buffer[inside.buffer == 0]
+        inside = Matrix(np.zeros(self.buffer.shape, bool), self.offset, self.pitch, self.shape, self.order)
+        inside.view[...] = True
+        return self.buffer[~inside.buffer]
 
 
-def matrix(values: F32, pad: int, offset: int, around: float, order: str) -> Matrix:
+def matrix(values: Elements, pad: int, offset: int, around: float, order: str) -> Matrix:
     """A copy of ``values`` in a larger buffer filled with ``around``; its rows are padded to whole 16 bytes plus
-    ``pad`` floats, and it starts ``offset`` floats in."""
+    ``pad`` elements, and it starts ``offset`` elements in."""
     lines, length = values.shape if order == "row" else values.shape[::-1]
-    pitch = max(1, -(-length // 4) * 4 + pad)
+    unit = LINE // values.itemsize
+    pitch = max(1, -(-length // unit) * unit + pad)
     size = offset + lines * pitch + 64
-    raw = np.full(size + 4, around, dtype=np.float32)
-    start = (-raw.ctypes.data // 4) % 4
+    raw = np.full(size + unit, around, dtype=values.dtype)
+    start = (-raw.ctypes.data // values.itemsize) % unit
     made = Matrix(raw[start : start + size], offset, pitch, (values.shape[0], values.shape[1]), order)
     made.view[...] = values
     return made
@@ -83,7 +98,7 @@ class Problem:
     a: Matrix
     b: Matrix
     c: Matrix
-    before: F32
+    before: Elements
     alpha: float
     beta: float
     k: int
@@ -101,15 +116,15 @@ class Problem:
         a, b, c0 = (x.astype(np.float64) for x in (self.a.view, self.b.view, self.before))
         scaled = self.beta * c0 if self.beta else np.zeros_like(c0)
         want = (self.alpha * (a @ b) if self.alpha else 0.0) + scaled
-        u = 2.0**-24
+        u, out = types.F32.unit_roundoff, NAMED[self.c.buffer.dtype.name]
         size = abs(self.alpha) * (np.abs(a) @ np.abs(b)) if self.alpha else 0.0
-        bound = 2 * (self.k + 1) * u * size + 2 * u * np.abs(scaled) + u * np.abs(want) + (self.k + 2) * 2.0**-149
-        wrong = ~(np.abs(self.c.view - want) <= bound)
+        bound = 2 * (self.k + 1) * u * size + 2 * u * np.abs(scaled) + out.unit_roundoff * np.abs(want)
+        wrong = ~(np.abs(self.c.view.astype(np.float64) - want) <= bound + (self.k + 2) * out.tiny)
         assert not wrong.any(), (
             f"{int(wrong.sum())} of {wrong.size} elements are wrong, first at {np.argwhere(wrong)[0].tolist()}: "
             f"got {self.c.view[wrong][0]}, want {want[wrong][0]}"
         )
-        assert (self.c.outside() == CANARY).all(), "a write outside C"
+        assert (self.c.outside() == self.c.buffer.dtype.type(CANARY)).all(), "a write outside C"
 
 
 def problem(
@@ -123,12 +138,14 @@ def problem(
     offset: int = 0,
     seed: int = 0,
     order: str | tuple[str, str, str] = "row",
+    dtypes: Types = FLOATS,
 ) -> Problem:
     """Random operands, laid out as :func:`matrix` says. C starts as NaN where beta is 0. ``order`` is that of A, B and
-    C, or of each."""
+    C, or of each; ``dtypes`` are theirs."""
     order_a, order_b, order_c = (order,) * 3 if isinstance(order, str) else order
     rng = np.random.default_rng(seed)
-    a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n), (m, n)))
+    shapes = ((m, k), (k, n), (m, n))
+    a, b, c = (rng.standard_normal(s).astype(t.numpy_dtype) for s, t in zip(shapes, dtypes, strict=True))
     if not beta:
         c[...] = np.nan
     nan = float("nan")

@@ -12,8 +12,12 @@
 
 namespace host {
 
-// What the harness puts into the opaque bytes of a tensor map. `along` is the contiguous dimension.
-struct Map { uint64_t base, along, across, pitch, box_along, box_across, swizzle; };
+// What the harness puts into the opaque bytes of a tensor map. `along` is the contiguous dimension; `pitch` and `item`,
+// the size of an element, are bytes.
+struct Map {
+    uint64_t base, along, across, pitch, item, box_along, box_across, swizzle;
+    size_t bytes() const { return item * box_along * box_across; }
+};
 
 struct Box { char* dst; Map map; int x, y; };
 
@@ -50,11 +54,12 @@ inline void land(const Box& box)
     const Map& m = box.map;
     for (uint64_t row = 0; row < m.box_across; ++row)
         for (uint64_t column = 0; column < m.box_along; ++column) {
-            uintptr_t at = (uintptr_t)(box.dst + 4 * (row * m.box_along + column));
+            uintptr_t at = (uintptr_t)(box.dst + m.item * (row * m.box_along + column));
             if (m.swizzle) at ^= ((at >> 7) & (m.swizzle / 16 - 1)) << 4;
             const int64_t x = box.x + (int64_t)column, y = box.y + (int64_t)row;
             const bool inside = x >= 0 && y >= 0 && x < (int64_t)m.along && y < (int64_t)m.across;
-            *(float*)at = inside ? *(const float*)(m.base + y * m.pitch + 4 * x) : 0.0f;
+            if (inside) memcpy((void*)at, (const void*)(m.base + y * m.pitch + m.item * x), m.item);
+            else memset((void*)at, 0, m.item);
         }
 }
 
@@ -64,7 +69,7 @@ inline bool deliver(Barrier& barrier)
     const Box box = barrier.arriving.front();
     barrier.arriving.pop_front();
     land(box);
-    barrier.bytes -= 4 * (long long)(box.map.box_along * box.map.box_across);
+    barrier.bytes -= (long long)box.map.bytes();
     end_phase(barrier);
     ++progress;
     return true;
@@ -113,12 +118,12 @@ inline void mbarrier_wait(unsigned long long* at, int parity, int line = __built
         if (!host::deliver(barrier)) host::poll(line);
 }
 
-inline void tma_load(float* dst, const void* map, int x, int y, unsigned long long* at, int line = __builtin_LINE())
+inline void tma_load(void* dst, const void* map, int x, int y, unsigned long long* at, int line = __builtin_LINE())
 {
     host::Barrier& barrier = host::barrier_at(at, line);
     host::Map m;
     memcpy(&m, map, sizeof m);
-    const size_t bytes = 4 * m.box_along * m.box_across;
+    const size_t bytes = m.bytes();
     if (!barrier.fenced) host::stop("barrier used by the engine before a fence", line);
     if ((uintptr_t)dst % (m.swizzle ? 8 * m.swizzle : 128)) host::stop("misaligned box", line);
     if ((char*)dst < host::shared_first || (char*)dst + bytes > host::shared_last) host::stop("box out of bounds", line);
