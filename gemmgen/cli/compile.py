@@ -68,6 +68,8 @@ def compile_specs(
     printed = output_to == STDOUT
     names = [variant.value] if variant else list(artifacts.WRITTEN[:1] if printed else artifacts.WRITTEN)
     wanted = artifacts.texts(artifacts.load_specs(specs), arch, names)
+    if not printed:
+        artifacts.check_folder(wanted, Path(output_to or DEFAULT_FOLDER), emit)
     made = list(artifacts.rendered(wanted, emit))
     files: list[Path] = []
     if printed:

@@ -199,6 +199,11 @@ class Spec:
         return self.has("atomics")
 
     @property
+    def block_given(self) -> tuple[int, ...]:
+        """``block`` as it is written: without a BK that nothing uses."""
+        return self.block[:2] if self.block[2] == 1 and not self.has("smem") else self.block
+
+    @property
     def warp_iterations(self) -> tuple[int, int]:
         """(m_iter, n_iter), the default filled in; (1, 1) without warptile. Of a checked spec."""
         from gemmgen.spec.check import warp_iterations
