@@ -60,11 +60,12 @@ def report(error: BaseException) -> int:
     """Print an error and return its status; raise it again where it is a bug."""
     from gemmgen.cli.exits import FAILED, OK, USAGE, message_of, status_of
     from gemmgen.cli.output import say
+    from gemmgen.cli.streams import drop_stdout
 
-    if isinstance(error, OSError) and error.filename is None and not _stdout_takes(error):
-        if not isinstance(error, BrokenPipeError):  # else its reader has left (``gemmgen ... | head``), by intent
-            say(f"error: stdout cannot be written: {error.strerror}")
-        return FAILED
+    if isinstance(error, OSError) and error.filename is None:
+        drop_stdout()  # which took no more, most likely, and would be tried again as Python exits
+        if isinstance(error, BrokenPipeError):  # its reader has left (``gemmgen ... | head``), by intent
+            return FAILED
     status = status_of(error)
     if status is not None:
         say(message_of(error))
@@ -77,17 +78,3 @@ def report(error: BaseException) -> int:
     if text:
         say(f"error: {text.rstrip('.')}; `{command} --help` explains the command")
     return USAGE if code else OK
-
-
-def _stdout_takes(error: OSError) -> bool:
-    """Whether stdout still takes what is printed after an error; where it does not, it is dropped."""
-    from gemmgen.cli.streams import drop_stdout
-
-    try:
-        if isinstance(error, BrokenPipeError):
-            raise error
-        sys.stdout.flush()
-    except OSError:
-        drop_stdout()
-        return False
-    return True

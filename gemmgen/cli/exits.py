@@ -38,6 +38,8 @@ def message_of(error: BaseException) -> str:
             return str(error)
         case OSError(filename=str() as name, strerror=str() as why):
             return f"error: {escaped(name)}: {why[:1].lower()}{why[1:]}"
+        case OSError(filename=None, strerror=str() as why):
+            return f"error: {why[:1].lower()}{why[1:]}"
         case MemoryError():
             return "error: not enough memory; a smaller --size needs less"
         case _:

@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from gemmgen.cli.exits import UsageError
+
 PREFIX = ".gemmgen-"
 """How the temporary file beside a file that is written is called."""
 MAX_LINKS = 40
@@ -36,6 +38,13 @@ def write_file(path: Path, data: bytes) -> None:
             target = _target(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             _replace(target, data)
+
+
+def named(option: str, name: str) -> Path:
+    """The path that an option gives. Raises UsageError for an empty one, which would be the current directory."""
+    if not name:
+        raise UsageError(f"{option} is empty; name a file or a directory")
+    return Path(name)
 
 
 def check_writable(path: Path) -> None:
