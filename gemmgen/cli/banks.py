@@ -72,7 +72,7 @@ def show(drawn: list[tuple[str, BankMap]]) -> None:
     from gemmgen.report.colour import wanted
 
     for i, (name, m) in enumerate(drawn):
-        output.result(("\n" if i else "") + f"{name}\n{map_text(m, wanted())}")
+        output.result(("\n" if i else "") + f"{name}\n{map_text(m, wanted())}", coloured=True)
     output.result(f"\n{LEGEND}")
 
 

@@ -256,13 +256,21 @@ def _bars(found: Sequence[Points]) -> str:
     return "\n".join(lines) if lines else "nothing differs between the kernels that were timed"
 
 
+def require_plot() -> None:
+    """Raises GemmgenError that says what to install where matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        hint = "pip install 'gemmgen[tune]', or draw it as text with --plot -"
+        raise GemmgenError(f"a plot needs matplotlib ({error}); {hint}") from error
+
+
 def plot_image(found: Sequence[Points], title: str, kind: str) -> bytes:
     """The same as an image, "svg" or "png": a panel a parameter, a dot a trial. Raises GemmgenError where matplotlib is
     missing."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise GemmgenError(f"a plot needs matplotlib ({error}); pip install 'gemmgen[report]'") from error
+    require_plot()
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
