@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gemmgen.cli import exits, output
-from gemmgen.cli.files import check_writable
+from gemmgen.cli.files import check_writable, write_file
 from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Json, Size, parse_size
 from gemmgen.diagnostics import SimulationFault
@@ -88,7 +88,7 @@ def charted(path: Path) -> int:
     from gemmgen.spec.data import data_folder
 
     record = data_folder("generated") / "h200" / "ladder.json"
-    output.write_file(path, ladder_chart(json.loads(record.read_text(encoding="utf-8"))).encode())
+    write_file(path, ladder_chart(json.loads(record.read_text(encoding="utf-8"))).encode())
     return exits.OK
 
 
