@@ -38,14 +38,11 @@ from gemmgen.ir.nodes import (
 )
 from gemmgen.ir.references import references
 from gemmgen.ir.types import VECTOR_BYTES, WARP
-from gemmgen.isa.lane_values import LANE_VALUES
 
 if TYPE_CHECKING:
     from gemmgen.isa.table import Instruction, Operand
 
-BUILT_IN = frozenset(
-    f"{name}.{axis}" for name in ("threadIdx", "blockIdx", "blockDim", "gridDim") for axis in "xyz"
-) | frozenset(LANE_VALUES)
+BUILT_IN = frozenset(f"{name}.{axis}" for name in ("threadIdx", "blockIdx", "blockDim", "gridDim") for axis in "xyz")
 
 
 class InvalidKernel(AssertionError):
@@ -260,7 +257,7 @@ def _reference(ref: Ref, scope: _Scope) -> Iterator[str]:
 def _values(s: Stmt, scope: _Scope) -> Iterator[str]:
     for e in _expressions(s):
         for v in variables(e):
-            if isinstance(v, Var) and v.name not in scope.names:
+            if isinstance(v, Var) and v.name not in scope.names and not v.name.endswith("()"):  # of hardware
                 yield f"{v.name} has no value here"
 
 

@@ -126,6 +126,11 @@ class Instruction:
     work: Work | None = None
 
     @property
+    def needed(self) -> bool:
+        """Whether it only puts accesses in order, and they are in none without it."""
+        return self.orders not in (None, Ordering.ALLOW)
+
+    @property
     def adds(self) -> bool:
         """Whether it adds to memory where that is."""
         return any(x.access == "add" for x in self.operands)
