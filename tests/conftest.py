@@ -14,6 +14,12 @@ from tiers import full_only, full_wanted
 # A tenth of the examples in the default tier: a test that asks for more or fewer scales as well (tiers.examples).
 settings.register_profile("full", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 settings.register_profile("default", settings.get_profile("full"), max_examples=10)
+TOGETHER = {
+    # Files whose tests share what takes long to make (texts built by the host's compiler, facts of all rungs), and the
+    # process that has it.
+    **{f"test_{name}": name for name in ("cuda_host", "cuda_mutants", "pipelines_host", "runtime_copies")},
+    **{f"test_report{part}": "report" for part in ("", "_bottleneck", "_roofline", "_browser")},
+}
 GPU_TESTS = Path(__file__).resolve().parent / "gpu"
 LAWFUL_SKIPS = ("is not for sm_", "needs sm_90", "there is a GPU", "root may write anywhere", "not a git checkout")
 """Reasons that say what a case or a machine is, and not that something is missing."""
@@ -64,6 +70,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid in moved:
             item.add_marker(pytest.mark.full)
+        if item.path.stem in TOGETHER and config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(TOGETHER[item.path.stem]))
     if any(item.get_closest_marker("gpu") for item in items) and no_gpu():
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
 
