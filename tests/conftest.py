@@ -4,6 +4,7 @@ examples."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -91,6 +92,23 @@ def pytest_runtest_makereport(item: pytest.Item):  # type: ignore[no-untyped-def
         if not hasattr(report, "wasxfail") and not any(lawful in reason for lawful in LAWFUL_SKIPS):
             report.outcome = "failed"
             report.longrepr = f"--complete: {reason}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disassembled_once() -> Iterator[None]:
+    """A cubin is disassembled once in a process: it takes nine tenths of explaining a kernel."""
+    from gemmgen.runtime import sass
+
+    real, known = sass.disassemble, dict[tuple[bytes, bool], str]()
+
+    def remembered(cubin: bytes, *, lines: bool = False) -> str:
+        if (cubin, lines) not in known or sass.find_tool("nvdisasm") is None:
+            known[cubin, lines] = real(cubin, lines=lines)
+        return known[cubin, lines]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sass, "disassemble", remembered)
+        yield
 
 
 @pytest.fixture
