@@ -4,6 +4,7 @@ examples."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,12 @@ os.environ.setdefault("GEMMGEN_VERIFY", "1")
 # A tenth of the examples in the default tier: a test that asks for more or fewer scales as well (tiers.examples).
 settings.register_profile("full", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 settings.register_profile("default", settings.get_profile("full"), max_examples=10)
+TOGETHER = {
+    # Files whose tests share what takes long to make (texts built by the host's compiler, facts of all rungs), and the
+    # process that has it.
+    **{f"test_{name}": name for name in ("cuda_host", "cuda_mutants", "pipelines_host", "runtime_copies")},
+    **{f"test_report{part}": "report" for part in ("", "_bottleneck", "_roofline", "_browser")},
+}
 GPU_TESTS = Path(__file__).resolve().parent / "gpu"
 LAWFUL_SKIPS = ("is not for sm_", "needs sm_90", "there is a GPU", "root may write anywhere", "not a git checkout")
 """Reasons that say what a case or a machine is, and not that something is missing."""
@@ -67,6 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid in moved:
             item.add_marker(pytest.mark.full)
+        if item.path.stem in TOGETHER and config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(TOGETHER[item.path.stem]))
     if any(item.get_closest_marker("gpu") for item in items) and no_gpu():
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
 
@@ -86,6 +95,23 @@ def pytest_runtest_makereport(item: pytest.Item):  # type: ignore[no-untyped-def
         if not hasattr(report, "wasxfail") and not any(lawful in reason for lawful in LAWFUL_SKIPS):
             report.outcome = "failed"
             report.longrepr = f"--complete: {reason}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disassembled_once() -> Iterator[None]:
+    """A cubin is disassembled once in a process: it takes nine tenths of explaining a kernel."""
+    from gemmgen.runtime import sass
+
+    real, known = sass.disassemble, dict[tuple[bytes, bool], str]()
+
+    def remembered(cubin: bytes, *, lines: bool = False) -> str:
+        if (cubin, lines) not in known or sass.find_tool("nvdisasm") is None:
+            known[cubin, lines] = real(cubin, lines=lines)
+        return known[cubin, lines]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sass, "disassemble", remembered)
+        yield
 
 
 @pytest.fixture
