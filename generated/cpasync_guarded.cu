@@ -136,11 +136,11 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                     k0 + innerRowB + offset < K);
             }
         }
-        cp_async_commit();
+        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        cp_async_wait1();
+        cp_async_wait1();  // As, Bs: copied past the registers above, read below
         // As, Bs: a stage written by all is read below; one read by all is overwritten below
         __syncthreads();
 
@@ -164,7 +164,7 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                     k0 + innerRowB + offset < K);
             }
         }
-        cp_async_commit();
+        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll

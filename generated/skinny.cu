@@ -133,11 +133,11 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
                     &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
             }
         }
-        cp_async_commit();
+        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        cp_async_wait1();
+        cp_async_wait1();  // As, Bs: copied past the registers above, read below
         // As, Bs: a stage written by all is read below; one read by all is overwritten below
         __syncthreads();
 
@@ -157,7 +157,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
                     &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
             }
         }
-        cp_async_commit();
+        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
         #pragma unroll
         for (int k = 0; k < BK; ++k) {
             as_float4(&regM[k % 2][0]) = as_float4(&As[stage][k][row]);

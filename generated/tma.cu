@@ -152,7 +152,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
         // one thread sets the engine to work
         if (threadIdx.x == 0 && t < tiles) {
             const int k0 = t * BK;
-            mbarrier_expect(&tileReady[t], TILE_BYTES);
+            mbarrier_expect(&tileReady[t], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
             tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[t]);
             tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[t]);
         }
@@ -160,7 +160,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
     int stage = 0;
     int parity = 0;  // flips when all stages were gone round: which phase is waited for
     for (int t = 0; t < tiles; ++t) {
-        mbarrier_wait(&tileReady[stage], parity);
+        mbarrier_wait(&tileReady[stage], parity);          // As, Bs: written by the TMA engine, read below
         int atA = stage * (4 * BK * BM) + row * (4 * BK);  // where in As this thread reads, in bytes
         int atB = stage * (4 * BN * BK) + col * 4;         // where in Bs this thread reads, in bytes
         #pragma unroll 1
@@ -203,7 +203,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
         // one thread sets the engine to work
         if (threadIdx.x == 0 && t + STAGES < tiles) {
             const int k0 = (t + STAGES) * BK;
-            mbarrier_expect(&tileReady[stage], TILE_BYTES);
+            mbarrier_expect(&tileReady[stage], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
             tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[stage]);
             tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &tileReady[stage]);
         }
