@@ -101,7 +101,7 @@ def test_wavefronts_of_16_bit_elements(index: Expr, width: int, op: str, wavefro
     (F32, 4, 1, 4), (F32, 6, 3, 12), (BF16, 8, 1, 4), (BF16, 4, 1, 4), (BF16, 6, 3, 12), (BF16, 5, 5, 20),
 ])  # fmt: skip
 def test_scalar_loads_are_joined_up_to_16_bytes(dtype: DType, turns: int, requests: int, wavefronts: int) -> None:
-    """Each thread reads ``turns`` neighbours from a place of its own, 16 bytes after the thread before: every load costs
+    """Each thread reads ``turns`` neighbours, 16 bytes after those of the thread before: every load costs
     4 wavefronts, whatever its width, since eight lanes go round all banks."""
     pitch, some = 16 // dtype.bytes, tile(dtype, 1024)
     loop = For(K, Const(0), Const(turns), Const(1), get(at(some, T * pitch + K)), unroll=True)
