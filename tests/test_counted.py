@@ -90,6 +90,19 @@ def test_wavefronts_of_16_bit_elements(index: Expr, width: int, op: str, wavefro
     assert found == [1, wavefronts, ideal]
 
 
+@pytest.mark.parametrize(("dtype", "turns", "requests", "wavefronts"), [
+    (F32, 4, 1, 4), (F32, 6, 3, 12), (BF16, 8, 1, 4), (BF16, 4, 1, 4), (BF16, 6, 3, 12), (BF16, 5, 5, 20),
+])  # fmt: skip
+def test_scalar_loads_are_joined_up_to_16_bytes(dtype: DType, turns: int, requests: int, wavefronts: int) -> None:
+    """Each thread reads ``turns`` neighbours, 16 bytes after those of the thread before: every load costs
+    4 wavefronts, whatever its width, since eight lanes go round all banks."""
+    pitch, some = 16 // dtype.bytes, tile(dtype, 1024)
+    loop = For(K, Const(0), Const(turns), Const(1), get(at(some, T * pitch + K)), unroll=True)
+    cost = count(kernel(loop, arrays=(some,)), {"M": 1, "N": 64, "K": 64}, (1, 1, 1)).total("shared", "load")
+    assert cost.requests == turns
+    assert (cost.merged_requests, cost.merged_wavefronts) == (requests, wavefronts)
+
+
 def test_an_access_below_a_word_is_served_as_its_word() -> None:
     addresses = np.arange(32)[None, :] * 2
     words, width = in_words(addresses, 2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gemmgen.analysis.accesses import THREAD, Access, sites
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import WARP
-from gemmgen.isa.memory import BANKS, WORD, ideal_wavefronts, in_words, lanes_together, shared_wavefronts
+from gemmgen.isa.memory import BANK_BYTES, BANKS, ideal_wavefronts, in_words, lanes_together, shared_wavefronts
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def shared_accesses(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[Loca
 
 def access_map(access: Access, warp: int) -> BankMap:
     """The map of an access by one warp, in the first turn of every loop."""
-    words = max(1, access.lane_bytes // WORD)
+    words = max(1, access.lane_bytes // BANK_BYTES)
     return bank_map(lane_words(access, warp), words, access.op == "store")
 
 

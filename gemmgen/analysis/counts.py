@@ -198,7 +198,7 @@ def _piece_of_boxes(site: BoxLoad, values: dict[str, Ints], weights: Ints, lanes
 
 def _total(access: Access, lanes: Lanes, base: int) -> Cost:
     # Shared addresses that all move by whole words have other banks, and cost the same.
-    unit = max(1, (memory.LINE if access.array.space == "global" else memory.WORD) // access.element_bytes)
+    unit = max(1, (memory.LINE if access.array.space == "global" else memory.BANK_BYTES) // access.element_bytes)
     classes, rest = _relevant(access, [access.address, access.active], lanes, unit)
     return (
         sum((_piece(access, values, weights, lanes, base) for values, weights in _pieces(classes, lanes)), Cost())

@@ -1,7 +1,8 @@
 """Scalar shared loads that the compiler joins into wider ones.
 
-Loads of neighbouring words in the turns of an unrolled loop become one instruction of 2 or 4 words where every
-lane's first address is aligned to it. The counts of the program as written are then not those of the hardware.
+Loads of neighbouring elements in the turns of an unrolled loop become one instruction of up to 16 bytes (2 or 4
+float32; 2, 4 or 8 elements of 16 bits) where every lane's first address is aligned to it. The counts of the program as
+written are then not those of the hardware.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gemmgen.analysis.classes import Growth, classify, evaluate, growth, index_v
 from gemmgen.ir.expr import Var, lift
 from gemmgen.ir.facts import substitute, variables
 from gemmgen.ir.nodes import Load
-from gemmgen.isa.memory import WORD
+from gemmgen.ir.types import VECTOR_BYTES, DType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def merged(access: Access, lanes: Mapping[str, Ints]) -> Access | None:
     """The access as wider loads, or None where it stays as it is. ``lanes`` are the thread numbers."""
-    if not isinstance(access.statement, Load) or access.width != 1 or access.element_bytes != WORD:
+    if not isinstance(access.statement, Load) or access.width != 1 or not access.array.dtype.floating:
         return None
     if access.statement.rank is not None:  # it is said in PTX, of one width
         return None
@@ -35,12 +36,18 @@ def merged(access: Access, lanes: Mapping[str, Ints]) -> Access | None:
             continue
         if axis.index in set(variables(access.active)):
             continue
-        for width in (4, 2):
+        for width in _widths(access.array.dtype):
             if axis.count % width == 0:
                 wider = _joined(access, axis, width)
                 if _aligned(wider, width, lanes):
                     return wider
     return None
+
+
+def _widths(dtype: DType) -> tuple[int, ...]:
+    """Elements of a wider load, the most first."""
+    most = dtype.elements(VECTOR_BYTES)
+    return tuple(1 << n for n in range(most.bit_length() - 1, 0, -1))
 
 
 def _joined(access: Access, axis: Axis, width: int) -> Access:

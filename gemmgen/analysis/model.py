@@ -18,7 +18,7 @@ from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Size, compulsory_bytes, items_of
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import WARP
-from gemmgen.isa.memory import BANKS, SECTOR, WORD
+from gemmgen.isa.memory import BANK_BYTES, BANKS, SECTOR
 from gemmgen.target import GB, Gpu
 
 RESOURCES = ("compute", "tensor", "issue", "shared", "l1", "l2", "dram", "latency")
@@ -119,7 +119,7 @@ class Run:
     def shared_clocks(self) -> float:
         """Clocks that the wavefronts of shared memory take one multiprocessor."""
         wavefronts = sum(self.counts.total("shared", op).merged_wavefronts for op in ("load", "store"))
-        return wavefronts * BANKS * WORD / self.gpu.limits.shared_bytes_per_clock
+        return wavefronts * BANKS * BANK_BYTES / self.gpu.limits.shared_bytes_per_clock
 
     @property
     def l1_clocks(self) -> float:

@@ -13,7 +13,6 @@ from gemmgen.ir.variant import Variant
 from gemmgen.launch import Launch, LaunchPlan, as_float32, plan, program_for
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from gemmgen.ir.kernel import KernelIR
@@ -120,7 +119,7 @@ def execute(program: Program, steps: LaunchPlan, lowered: Lowered, operands: Map
     orders = {x.name: x.order for x in program.matrices}
     for copy in steps.copies:
         placed[copy.operand] = copied(placed[copy.operand], orders[copy.operand], copy.leading)
-    workspace = np.full(steps.partials // F32.bytes, np.nan, np.float32)
+    workspace = np.full(F32.elements(steps.partials), np.nan, F32.numpy_dtype)
     results = []
     for step in steps.steps:
         ir = step.ir(lowered(step.variant))
@@ -157,7 +156,7 @@ def copied(matrix: Matrix, order: str, leading: int) -> Matrix:
 
 
 def _arrays(
-    program: Program, step: Launch, placed: Mapping[str, Matrix], workspace: NDArray[np.float32]
+    program: Program, step: Launch, placed: Mapping[str, Matrix], workspace: NDArray[Any]
 ) -> dict[str, GlobalArray]:
     """The memory that one launch may touch: of each operand from its first element to its last, and the workspace."""
     from gemmgen.sim.run import GlobalArray

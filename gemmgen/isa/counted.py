@@ -79,7 +79,7 @@ class Cost:
 
     ``bytes_used`` are the distinct bytes that each request asks for; ``elements`` are what the threads ask for, each
     for itself; ``lines`` are of 128 bytes. ``merged_requests`` and ``merged_wavefronts`` are those of shared accesses
-    once the compiler has joined loads of one word, neighbours in an unrolled loop, into wider loads, where their
+    once the compiler has joined scalar loads, neighbours in an unrolled loop, into wider loads, where their
     addresses allow it.
     """
 

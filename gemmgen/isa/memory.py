@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 BANKS = 32
-WORD = 4
+BANK_BYTES = 4
 """Bytes of a word: what one bank of shared memory gives to all lanes that ask for it."""
 SECTOR = 32
 """Bytes of a sector: the unit in which global memory is moved."""
@@ -108,7 +108,7 @@ def _phase_cost(lanes: Sequence[int | None], width: int) -> int:
 def in_words(addresses: Lanes, nbytes: int) -> tuple[Lanes, int]:
     """An access of ``nbytes`` a lane at these byte addresses, as :func:`wavefronts_of` takes it: the first word of
     every lane, and words a lane. What is narrower than a word is served as the word that it lies in."""
-    return addresses // WORD, max(1, nbytes // WORD)
+    return addresses // BANK_BYTES, max(1, nbytes // BANK_BYTES)
 
 
 def wavefronts_of(words: Lanes, active: Mask, width: int = 1, store: bool = False) -> Lanes:

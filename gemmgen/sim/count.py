@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmgen.isa.counted import EACH, FMA, TOTALS, Cost, Warps, rules
-from gemmgen.isa.memory import LINE, SECTOR, WORD
+from gemmgen.isa.memory import BANK_BYTES, LINE, SECTOR
 from gemmgen.isa.table import Pipe
 from gemmgen.sim.lanes import Active, Batch, Ints
 from gemmgen.sim.values import Part
@@ -48,7 +48,7 @@ class Site:
         if self.space == "global":
             self.period = LINE if self.past_l1 else SECTOR
         else:
-            self.period = max(self.nbytes, WORD)
+            self.period = max(self.nbytes, BANK_BYTES)
 
     @property
     def nbytes(self) -> int:

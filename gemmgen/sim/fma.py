@@ -55,12 +55,12 @@ def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
 
     plan = Remembered(m.values, deps, lambda: _plan(m, loops, operands, widen()))
     narrow = any(x.register.dtype != SINGLE for x in operands)
-    points = prod(len(r) for _, r in loops)
+    math, flops = m.math, FMA.flops * prod(len(r) for _, r in loops)
     scratch: list[Data] = []
 
     def run(active: Active) -> None:
         p = plan()
-        m.compute(FMA, active, points)
+        math[FMA.pipe] += flops * m.active_lanes(active)
         if not p.pieces:
             _one_by_one(m, operands, p, active, s.fused)
             return

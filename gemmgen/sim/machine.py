@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Hashable
 
 import numpy as np
@@ -41,7 +41,7 @@ class Machine:
         self.sites: list[Site] = []
         self.registers: dict[Array, Register] = {}
         self.memories: dict[str, Memory] = {}
-        self.math: Counter[Pipe] = Counter()
+        self.math: defaultdict[Pipe, int] = defaultdict(int)
         self.state: dict[Hashable, object] = {}
         self.batch = self.values.batch
         self.clock = Clock(self.batch)
@@ -166,9 +166,9 @@ class Machine:
     def active_lanes(self, active: Active) -> int:
         return self.batch.lanes if active is None else active.count
 
-    def compute(self, work: Work, active: Active, times: int = 1) -> None:
-        """The active lanes do this work, so many times."""
-        self.math[work.pipe] += work.flops * times * self.active_lanes(active)
+    def compute(self, work: Work, active: Active) -> None:
+        """The active lanes do this work."""
+        self.math[work.pipe] += work.flops * self.active_lanes(active)
 
     def report(self, kind: FaultKind, site: Site, lane: int, element: int, other: str = "") -> None:
         """Record a fault at an element of a site's array."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 Lanes = tuple[int | None, ...]
-WORD = memory.WORD
+WORD = memory.BANK_BYTES
 
 
 @dataclass(frozen=True)
