@@ -72,10 +72,21 @@ def _blank(c: str) -> str:
     return "\t" if c == "\t" else " " * _width(c)
 
 
+def escaped(text: str, keep: str = "") -> str:
+    """Text that gemmgen did not write (a file's name, a word of a spec, what a driver calls its GPU), safe to print:
+    control characters, lone surrogates and all else that does not print are escaped, but for those in ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+LAYOUT = "\n\t"
+"""What a message of several lines keeps as it is."""
+
+
 def quoted(word: str, limit: int = 60) -> str:
-    """A word from a person, safe to print: control characters escaped, long text cut."""
-    shown = word if len(word) <= limit else word[:limit] + "..."
-    return "'" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown) + "'"
+    """A word from a person in quotation marks, safe to print; long text is cut."""
+    return f"'{escaped(word if len(word) <= limit else word[:limit] + '...')}'"
 
 
 @dataclass(frozen=True)
@@ -86,15 +97,24 @@ class Problem:
     hint: str = ""
     span: Span | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", escaped(self.message))
+        object.__setattr__(self, "hint", escaped(self.hint))
+
     def render(self, filename: str) -> str:
         """``file:line:column: error: message; hint``, then the line and a caret."""
+        filename = escaped(filename)
         at = f"{filename}:{self.span.line}:{self.span.column}" if self.span else filename
         text = f"{at}: error: {self.message}" + (f"; {self.hint}" if self.hint else "")
         return f"{text}\n{self.span.render()}" if self.span else text
 
 
 class GemmgenError(Exception):
-    """Anything gemmgen refuses or fails to do."""
+    """Anything gemmgen refuses or fails to do. Its text can be printed anywhere: what could move a cursor or cannot be
+    encoded is escaped."""
+
+    def __str__(self) -> str:
+        return escaped(super().__str__(), LAYOUT)
 
 
 class SpecError(GemmgenError):
@@ -113,11 +133,11 @@ class SpecError(GemmgenError):
         self.hint = first.hint
         shown = [p.render(filename) for p in self.problems[:MAX_SHOWN]]
         if len(self.problems) > MAX_SHOWN:
-            shown.append(f"{filename}: and {len(self.problems) - MAX_SHOWN} more errors")
+            shown.append(f"{escaped(filename)}: and {len(self.problems) - MAX_SHOWN} more errors")
         if len(self.problems) >= MAX_PROBLEMS and not note:
             note = f"no more than {MAX_PROBLEMS} errors are looked for"
         if note:
-            shown.append(f"{filename}: {note}")
+            shown.append(f"{escaped(filename)}: {note}")
         super().__init__("\n".join(shown))
 
     def __reduce__(self) -> tuple[type[SpecError], tuple[tuple[Problem, ...], str, str]]:

@@ -112,6 +112,10 @@ class Gpu:
     def clock_hz(self) -> float:
         return self.clock_mhz * 1e6
 
+    def tensor_tflops(self, bits: int) -> float | None:
+        """The rate of the tensor cores for operands of so many bits, with sums in float32."""
+        return {32: self.tf32_tflops, 16: self.bf16_tflops, 8: self.fp8_tflops}[bits]
+
     @property
     def shared_gb_s(self) -> float:
         """Bandwidth of shared memory, all SMs together."""

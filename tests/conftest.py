@@ -1,34 +1,91 @@
-"""What every test shares: the flag that refreshes expected texts, and a bound on random examples."""
+"""What every test shares: the tiers, tests of a GPU, the flag that refreshes expected texts, and the number of random
+examples."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tiers import full_only, full_wanted
 
 # Every kernel that a test makes is verified between levels.
 os.environ.setdefault("GEMMGEN_VERIFY", "1")
 
-settings.register_profile("gemmgen", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-# With CI set, the same examples every time: what passes depends on the change alone. Elsewhere new ones are drawn.
-settings.register_profile("ci", settings.get_profile("gemmgen"), derandomize=True, database=None)
-settings.load_profile("ci" if os.environ.get("CI") else "gemmgen")
+# A tenth of the examples in the default tier: a test that asks for more or fewer scales as well (tiers.examples).
+settings.register_profile("full", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+settings.register_profile("default", settings.get_profile("full"), max_examples=10)
+GPU_TESTS = Path(__file__).resolve().parent / "gpu"
+LAWFUL_SKIPS = ("is not for sm_", "needs sm_90", "there is a GPU", "root may write anywhere", "not a git checkout")
+"""Reasons that say what a case or a machine is, and not that something is missing."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh", action="store_true", help="write expected texts (fixtures, golden files) anew")
+    parser.addoption(
+        "--nvrtc", metavar="VERSION", help="refuse to run with an NVRTC of another version, 13.0 for example"
+    )
+    parser.addoption("--complete", action="store_true", help="fail a test that is skipped because something is missing")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked ``gpu`` are skipped, with the reason, where no GPU can be used."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Set what test modules read when they are imported; refuse another NVRTC than the one that is asked for."""
+    if wanted := config.getoption("--nvrtc"):
+        from gemmgen.runtime.nvrtc import version
+
+        if wanted != ".".join(map(str, version())):
+            raise pytest.UsageError(f"--nvrtc {wanted}: the NVRTC found here is {'.'.join(map(str, version()))}")
+    profile = "full" if full_wanted(config) else "default"
+    if os.environ.get("CI"):  # the same examples every time: what passes depends on the change alone
+        settings.register_profile("ci", settings.get_profile(profile), derandomize=True, database=None)
+        profile = "ci"
+    settings.load_profile(profile)
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "load":
+        config.option.dist = "loadgroup"  # tests of a group share costly fixtures, and so a process
+
+
+@cache
+def no_gpu() -> str | None:
+    """Why no GPU can be used; None where one can."""
     from gemmgen.runtime.device import current, why_none
 
-    if any(item.get_closest_marker("gpu") for item in items) and current() is None:
-        skip = pytest.mark.skip(reason=f"no GPU: {why_none()}")
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(skip)
+    return None if current() is not None else str(why_none())
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Tests that need a GPU are not collected where there is none."""
+    return True if GPU_TESTS in (collection_path, *collection_path.parents) and no_gpu() else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks select
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of the full tier; leave out those that need a GPU where there is none."""
+    named = any("::" in argument for argument in config.args)  # what is asked for by name runs
+    moved = set() if named else full_only([item.nodeid for item in items])
+    for item in items:
+        if item.nodeid in moved:
+            item.add_marker(pytest.mark.full)
+    if any(item.get_closest_marker("gpu") for item in items) and no_gpu():
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    tier = "full" if full_wanted(config) else "default (tests/TIERS.md names the others)"
+    return [f"tier: {tier}", *([f"no test that needs a GPU is collected: {why}"] if (why := no_gpu()) else [])]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):  # type: ignore[no-untyped-def]
+    """With --complete, a test that is skipped because something is missing has failed."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and item.config.getoption("--complete") and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if not hasattr(report, "wasxfail") and not any(lawful in reason for lawful in LAWFUL_SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"--complete: {reason}"
 
 
 @pytest.fixture

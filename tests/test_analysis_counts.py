@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simhelp import grid_of
 from strategies import specs
+from tiers import examples
 
 from gemmgen.analysis.counts import Counts, count
 from gemmgen.ir.kernel import KernelIR
@@ -110,7 +111,7 @@ def test_a_leading_dimension_longer_than_the_row() -> None:
     same_as_running(lower(spec, VARIANTS["guarded_unaligned"]), (35, 40, 33), beta=0.0, gap=3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     spec=specs(max_threads=128, max_sums=16, max_size=48, orders=("row", "col")),
     size=st.tuples(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40)),

@@ -320,7 +320,7 @@ def test_equal_launches_are_counted_once_and_taken_as_often_as_they_are(rows: in
     found = explain(ROW, rows, 5, 7, beta=1.0, compiled=False)
     plan = plan_aligned(ROW, (rows, 5, 7), ((7, 1), (5, 1), (5, 1)), (0, 0, 0), 1.0, 1.0)
     assert found.launches == len(plan.steps) == 8
-    main, total = lower(ROW, plan.steps[0].variant), Counts((), 0)
+    main, total = lower(ROW, plan.steps[0].variant), Counts()
     for s in plan.steps:
         bases = {x: 4 * getattr(s.arguments, x) for x in "ABC"}
         total += count(s.ir(main), s.scalars, s.grid, bases)

@@ -20,6 +20,7 @@ from test_launch import NAIVE, VECTOR, planned
 from test_pipelines_counts import given_for, same
 from test_pipelines_host import of_size
 from test_pipelines_host import run as run_on_host
+from tiers import examples
 
 import gemmgen
 from gemmgen.analysis.counters import ADDITIONS, compare, is_asynchronous, predicted
@@ -29,7 +30,7 @@ from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import ArgumentError, LaunchError
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Alloc, Call, If, Load, Ref, Section, Stmt, Store, edit, walk
-from gemmgen.isa.atomic import ADD, global_add
+from gemmgen.isa.atomic import global_add
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.launch import EXACT, GUARDED, VARIANTS, Limits
 from gemmgen.lower.scope import BLOCK_Z
@@ -179,7 +180,7 @@ def test_the_text_says_that_bits_may_not_repeat() -> None:
 
 def test_additions_are_as_wide_as_stores_where_the_architecture_can() -> None:
     def widths(spec: Spec, variant: str) -> set[int]:
-        rows = [s.row for s in walk(gemmgen.lower(spec, variant).body) if isinstance(s, Call) and ADD in s.row.effects]
+        rows = [s.row for s in walk(gemmgen.lower(spec, variant).body) if isinstance(s, Call) and s.row.adds]
         return {row.moves[0].width for row in rows}
 
     assert [widths(ADDS, v) for v in VARIANTS] == [{4}, {4}, {1}]
@@ -232,7 +233,7 @@ def changed(ir: KernelIR, to: Any) -> KernelIR:
     """The kernel with something else for each of its additions."""
 
     def change(s: Stmt) -> tuple[Stmt, ...]:
-        return to(s) if isinstance(s, Call) and ADD in s.row.effects else (s,)
+        return to(s) if isinstance(s, Call) and s.row.adds else (s,)
 
     return replace(ir, body=edit(ir.body, change))
 
@@ -297,7 +298,7 @@ def test_an_addition_outside_or_misaligned_is_reported() -> None:
 # --- Counts -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     spec=st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(
@@ -314,7 +315,7 @@ def test_any_counts_equal_running(spec: Spec, size: tuple[int, int, int]) -> Non
 def test_an_addition_is_a_store_of_as_many_sectors() -> None:
     """64 x 64 of C: four slices of K add to it, after it was written once."""
     ir = gemmgen.lower(ADDS)
-    counts = sum((count(k, x) for k, x in launches(ir, given_for(ir, (64, 64, 64)))), Counts((), 0))
+    counts = sum((count(k, x) for k, x in launches(ir, given_for(ir, (64, 64, 64)))), Counts())
     stored = [(a.operand, a.width, a.cost.requests, a.cost.bytes_used) for a in counts.accesses if a.op == "store"]
     assert [x for x in stored if x[0] == "C"] == [("C", 4, 64, 4 * 64 * 64), ("C", 4, 4 * 2 * 16, 4 * 4 * 64 * 64)]
 

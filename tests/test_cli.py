@@ -299,7 +299,7 @@ def test_a_closed_stdout_is_no_traceback(tmp_path: Path) -> None:
 def test_check_says_what_is_right_and_what_is_wrong(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", "warptile", str(bad)]) == 2
     out, err = capsys.readouterr()
-    assert "warptile is fine: block 128x128x16, 128 threads" in out and out.count("\n") == 1
+    assert "warptile: OK, block 128x128x16, 128 threads" in out and out.count("\n") == 1
     assert "bad.gemm:2:" in err
 
 

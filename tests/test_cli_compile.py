@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gemmgen
-from gemmgen.cli import output, run
+from gemmgen.cli import files, run
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.runtime import nvrtc
 from gemmgen.spec.ladder import ladder_path
@@ -234,19 +234,19 @@ def test_a_write_that_fails_leaves_the_old_file(here: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match=r"kernel\.cu|cannot be written"):
-        output.write_file(path, b"new")
+        files.write_file(path, b"new")
     assert path.read_bytes() == b"old" and [p.name for p in here.iterdir()] == ["kernel.cu"]
 
 
 def test_a_file_keeps_its_permissions(here: Path) -> None:
     path = here / "kernel.cu"
-    output.write_file(path, b"one")
+    files.write_file(path, b"one")
     umask = os.umask(0)
     os.umask(umask)
     if sys.platform != "win32":
         assert path.stat().st_mode & 0o777 == 0o666 & ~umask
         path.chmod(0o640)
-    output.write_file(path, b"two")
+    files.write_file(path, b"two")
     assert path.read_bytes() == b"two"
     if sys.platform != "win32":
         assert path.stat().st_mode & 0o777 == 0o640

@@ -15,6 +15,7 @@ from simhelp import operands
 from strategies import specs
 from test_launch import VECTOR, planned
 from test_pipelines_counts import same
+from tiers import examples
 
 import gemmgen
 from gemmgen.cuda.emit import emit_cuda
@@ -99,7 +100,7 @@ def test_odd_numbers_of_tiles(name: str, tiles: tuple[int, int], variant: str) -
     same_as_along_rows(spec, variant, (rows * bm - short[0], columns * bn - short[1], 2 * bk * spec.split_k))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     spec=st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(max_threads=64, max_sums=16, max_size=16, orders=("row", "col"), way=way, cluster=True)

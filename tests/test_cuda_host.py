@@ -15,6 +15,7 @@ from host_cuda.problem import F32, Matrix, Problem, Reserved, problem
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import specs
+from tiers import examples
 
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.ir.expr import Const, Expr, value_of
@@ -228,7 +229,7 @@ def test_g28_offsets_past_2_to_the_31_elements(module: HostModule, name: str) ->
 ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(lambda way: specs(max_sums=32, way=way, cluster=True))
 
 
-@settings(max_examples=3, phases=(Phase.reuse, Phase.generate))
+@settings(max_examples=examples(3), phases=(Phase.reuse, Phase.generate))
 @given(st.lists(ANY, min_size=8, max_size=8), st.integers(0, 2**32 - 1))
 def test_random_specs(chosen: list[Spec], seed: int) -> None:
     """Eight at a time, since most of the time goes into the host's compiler."""

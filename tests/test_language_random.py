@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import specs
+from tiers import examples
 
 from gemmgen.diagnostics import SpecError
 from gemmgen.spec.check import check
@@ -61,7 +62,7 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(mutated())
 def test_a_mutated_spec_is_a_spec_or_refused(text: str) -> None:
     spec_or_error(text)
@@ -74,7 +75,7 @@ def test_ten_thousand_texts(text: str) -> None:
     spec_or_error(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     specs(orders=("row", "col"), split=True, cluster=True, dependent=True, atomics=True),
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20),

@@ -16,6 +16,7 @@ from simhelp import close, operands
 from strategies import specs
 from test_launch import VECTOR, planned
 from test_pipelines_counts import given_for, same
+from tiers import examples
 
 import gemmgen
 from gemmgen.analysis.classes import evaluate
@@ -158,7 +159,7 @@ def test_factors_and_empty_sums(name: str) -> None:
     assert not found.faults and np.array_equal(found.C, 2 * c)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     spec=st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(max_threads=64, max_sums=16, max_size=16, orders=("row", "col"), way=way, split=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipelinehelp import PIPELINES, SIMULATED, Floats, depths, kernel, run_ordered, spec_of
 from simhelp import close, operands
 from strategies import specs
+from tiers import examples
 
 from gemmgen import compile as compile_kernel
 from gemmgen import emit
@@ -79,7 +80,7 @@ ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ANY, st.sampled_from(sorted(VARIANTS)))
 def test_the_text_of_every_constant_comes_to_its_value(spec: Spec, variant: str) -> None:
     """The simulator takes the value, and the compiler the text."""
@@ -123,7 +124,8 @@ def expected(sync: Sync | Call) -> set[str]:
     """Kinds of fault of which one must show."""
     if isinstance(sync, Sync):
         return {"race"}
-    (effect,) = sync.row.effects
+    assert sync.row.orders is not None
+    effect = sync.row.orders.value
     if effect == "acquire" and "tileFree" in str(sync):  # the engine overwrites what is still read
         return {"race"}
     return {
@@ -133,7 +135,8 @@ def expected(sync: Sync | Call) -> set[str]:
 
 
 def test_every_kind_of_synchronisation_stands_in_some_pipeline() -> None:
-    found = {e for name in PIPELINES for v in VARIANTS for s in kernel(name, v).waits() for e in s.row.effects}
+    rows = [s.row for name in PIPELINES for v in VARIANTS for s in kernel(name, v).waits()]
+    found = {row.orders.value for row in rows if row.orders is not None}
     assert found == {"commit", "wait", "acquire", "fence", "arrive", "init"}
 
 

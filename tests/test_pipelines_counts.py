@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pipelinehelp import SIMULATED, depths, kernel, launches, run_ordered, spec_of
 from simhelp import operands
 from strategies import specs
+from tiers import examples
 
 from gemmgen.analysis.counts import Counts, count
 from gemmgen.ir.kernel import KernelIR
@@ -50,7 +51,7 @@ def read(counts: Counts) -> list[tuple[Any, ...]]:
 
 def same(ir: KernelIR, size: Size) -> None:
     counters, rows = ran(ir, size)
-    counts = sum((count(k, given) for k, given in launches(ir, given_for(ir, size))), Counts((), 0))
+    counts = sum((count(k, given) for k, given in launches(ir, given_for(ir, size))), Counts())
     # A line that was never reached may be missing from either list.
     assert [x for x in read(counts) if x[4]] == [x for x in rows if x[4]]
     assert counts.fma == counters["fma"]
@@ -71,7 +72,7 @@ def test_equal_to_running(name: str, variant: str) -> None:
         same(kernel(name, variant), (m, n, k))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     spec=st.sampled_from(["plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(max_threads=128, max_sums=16, max_size=32, orders=("row", "col"), way=way, cluster=True)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import specs
+from tiers import examples
 
 import gemmgen
 from gemmgen import Spec, verify
@@ -101,7 +102,7 @@ def check(case: Case) -> None:
 QUIET = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=QUIET)
 @given(cases())
 def test_random_specs_compute_random_products(case: Case) -> None:
     check(case)
@@ -110,7 +111,7 @@ def test_random_specs_compute_random_products(case: Case) -> None:
 WAYS = ("plain", "cpasync", "cpasync", "tma", "tma")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=QUIET)
 @given(cases(WAYS))
 def test_random_pipelines_compute_random_products(case: Case) -> None:
     check(case)

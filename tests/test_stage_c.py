@@ -15,6 +15,7 @@ from pipelinehelp import PIPELINES, kernel, resources_of, run_ordered, spec_of
 from simhelp import operands
 from strategies import specs
 from test_pipelines_counts import given_for, same
+from tiers import examples
 
 import gemmgen
 from gemmgen.analysis.counts import count
@@ -24,7 +25,7 @@ from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Stmt, Store, edit
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS
 from gemmgen.lower import lower, lower_program
-from gemmgen.lower.walk import Walk
+from gemmgen.lower.tiles import Turn
 from gemmgen.report.ablation import ablations
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
@@ -64,7 +65,7 @@ def test_the_bits_are_those_of_the_registers(name: str, k: int) -> None:
             assert gemmgen.verify(one.C, a, b, start, alpha, beta).ok
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     spec=st.sampled_from(["plain", "cpasync", "tma"]).flatmap(
         lambda way: specs(max_threads=64, max_sums=16, max_size=24, orders=("row", "col"), way=way, split=True)
@@ -115,7 +116,7 @@ def test_sums_wait_until_all_have_read_the_tiles_whose_place_they_take(name: str
 def test_a_copy_beyond_the_last_tile_would_land_on_the_sums(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is started: each copy in the loop stands under the condition that there is such a tile."""
     assert not faults_of(kernel(name, "guarded"))
-    monkeypatch.setattr(Walk, "exists", lambda self, ahead: None)
+    monkeypatch.setattr(Turn, "exists", lambda self, ahead: None)
     program = kernel(name, "guarded").program
     late = replace(lower_program(build(spec_of(name), GUARDED)), program=program)
     assert any("Cs[" in f for f in faults_of(late))
@@ -186,7 +187,7 @@ def test_no_bank_is_asked_twice(name: str) -> None:
     assert all(taken == ideal for taken, ideal in on_the_way(spec_of(name)).values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     spec=st.sampled_from(["plain", "tma"]).flatmap(
         lambda way: specs(max_threads=128, max_sums=32, max_size=64, orders=("row", "col"), way=way, split=True)

@@ -74,7 +74,7 @@ def test_a_machine_that_slows_down_does_not_mislead_the_search() -> None:
     assert true_seconds(run(backend).best) <= 1.02 * true_best()
 
 
-@pytest.mark.parametrize("search", ["random", "exhaustive", "optuna"])
+@pytest.mark.parametrize("search", ["random", "exhaustive", pytest.param("optuna", marks=pytest.mark.full)])
 def test_other_searches_keep_to_the_budget_and_win_on_a_small_space(search: str) -> None:
     if search == "optuna":
         pytest.importorskip("optuna")

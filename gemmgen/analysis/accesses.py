@@ -1,4 +1,4 @@
-"""Every memory access and multiply-add of a kernel, with its address as one expression of the indices.
+"""Every memory access and all counted arithmetic of a kernel, with its address as one expression of the indices.
 
 Sizes and scalars are put in, names are resolved, and what is left varies only with the thread, the block and the
 loops: :mod:`gemmgen.analysis.classes` can then say which of them cost the same.
@@ -14,8 +14,6 @@ from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.expr import TRUE, Bin, Const, Expr, Select, Var, both, bounds, build, compare, smaller, value_of
 from gemmgen.ir.facts import substitute
 from gemmgen.ir.kernel import KernelIR, TensorMap
-from gemmgen.ir.lane_values import LANE_VALUES
-from gemmgen.ir.lane_values import THREAD as LANE
 from gemmgen.ir.nodes import (
     Alloc,
     Array,
@@ -39,6 +37,10 @@ from gemmgen.ir.nodes import (
     shape_of,
 )
 from gemmgen.ir.types import WARP
+from gemmgen.isa.counted import work_of
+from gemmgen.isa.lane_values import LANE_VALUES
+from gemmgen.isa.lane_values import THREAD as LANE
+from gemmgen.isa.table import Work
 
 THREAD = "threadIdx.x"
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -105,13 +107,14 @@ class BoxLoad(Site):
 
 
 @dataclass(frozen=True)
-class MultiplyAdd(Site):
-    """An ``Fma``."""
+class Arithmetic(Site):
+    """Arithmetic of each thread that gets here: a multiply-add, or that of an instruction."""
 
-    statement: Fma
+    statement: Stmt
+    work: Work
 
 
-Place: TypeAlias = Access | BoxLoad | MultiplyAdd
+Place: TypeAlias = Access | BoxLoad | Arithmetic
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class _Scope:
 
 
 def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]) -> Iterator[Place]:
-    """The accesses and multiply-adds of a kernel launched on ``grid`` blocks (x, y, z) with these scalar arguments
+    """The accesses and the arithmetic of a kernel launched on ``grid`` blocks (x, y, z) with these scalar arguments
     (M, N, K, lda, ldb, ldc, and beta where a condition reads it).
 
     Where blocks are renumbered, an index of the grid is the number of a tile of C: over all blocks that is the same.
@@ -157,6 +160,9 @@ def launch_grid(ir: KernelIR, scalars: Mapping[str, float]) -> tuple[int, int, i
 def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Place, None, _Scope]:
     """The sites of a body, and the scope at its end: a section has none of its own."""
     for s in body:
+        work = work_of(s)
+        if work is not None:
+            yield Arithmetic(scope.active, scope.axes, s, work)
         match s:
             case Let(var, expr):
                 same = scope.renumbered.get(var.name)
@@ -179,11 +185,9 @@ def _body(body: tuple[Stmt, ...], scope: _Scope) -> Generator[Place, None, _Scop
             case Load(src=ref) | Store(dst=ref):
                 if ref.array.space != "register":
                     yield _access(s, ref, scope)
-            case Fma():
-                yield MultiplyAdd(scope.active, scope.axes, s)
             case Call():
                 yield from _moved(s, scope)
-            case Alloc() | Compute() | Sync():
+            case Fma() | Alloc() | Compute() | Sync():
                 pass
             case _:
                 assert_never(s)

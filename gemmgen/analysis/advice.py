@@ -22,6 +22,7 @@ from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.types import VECTOR_BYTES
 from gemmgen.ir.variant import EXACT, GUARDED_UNALIGNED
 from gemmgen.lower import lower
 from gemmgen.spec.architecture import architecture_problem
@@ -100,7 +101,8 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
         return None
     m, n, k = e.size
     bm, bn, bk = spec.block
-    whole = m % bm == 0 and n % bn == 0 and k % bk == 0 and k % 4 == 0 and n % 4 == 0 and m % 4 == 0
+    line = max(x.dtype.elements(VECTOR_BYTES) for x in e.ir.matrices)
+    whole = m % bm == 0 and n % bn == 0 and k % bk == 0 and all(extent % line == 0 for extent in e.size)
     ir = lower(spec, EXACT if whole else GUARDED_UNALIGNED)
     fits = occupancy_of(e.gpu.limits, ir.threads, _registers(e, ir), ir.shared_bytes)
     if not fits.blocks_per_sm:

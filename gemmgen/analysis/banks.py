@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gemmgen.analysis.accesses import THREAD, Access, sites
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import WARP
-from gemmgen.isa.memory import BANKS, ideal_wavefronts, lanes_together, shared_wavefronts
+from gemmgen.isa.memory import BANKS, WORD, ideal_wavefronts, in_words, lanes_together, shared_wavefronts
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,14 @@ def shared_accesses(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[Loca
     """The shared accesses of a kernel that one block of a launch with these scalar arguments makes."""
     places = [site for site in sites(ir, {"alpha": 1.0, "beta": 0.0, **scalars}, (1, 1, 1)) if isinstance(site, Access)]
     for number, access in enumerate(places):
-        if access.array.space == "shared" and access.element_bytes == 4:
+        if access.array.space == "shared" and access.array.dtype.floating:
             yield Located(number, access)
+
+
+def access_map(access: Access, warp: int) -> BankMap:
+    """The map of an access by one warp, in the first turn of every loop."""
+    words = max(1, access.lane_bytes // WORD)
+    return bank_map(lane_words(access, warp), words, access.op == "store")
 
 
 def lane_words(access: Access, warp: int) -> tuple[int | None, ...]:
@@ -93,6 +99,7 @@ def lane_words(access: Access, warp: int) -> tuple[int | None, ...]:
 
     lanes = np.arange(WARP, dtype=np.int64) + WARP * warp
     values = {THREAD: lanes, **{axis.index.name: np.asarray(0, dtype=np.int64) for axis in access.axes}}
-    words = np.broadcast_to(evaluate(access.address, values), lanes.shape)
+    words, _ = in_words(evaluate(access.address, values) * access.element_bytes, access.lane_bytes)
+    words = np.broadcast_to(words, lanes.shape)
     active = np.broadcast_to(evaluate(access.active, values) != 0, lanes.shape)
     return tuple(int(w) if on else None for w, on in zip(words, active, strict=True))

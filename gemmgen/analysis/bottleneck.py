@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
 
 RESOURCES = {
-    "compute": "arithmetic", "issue": "instruction issue", "shared": "shared memory", "l1": "look-ups in L1",
-    "l2": "traffic to the L2", "dram": "DRAM bandwidth", "latency": "waiting",
+    "compute": "arithmetic", "tensor": "tensor cores", "issue": "instruction issue", "shared": "shared memory",
+    "l1": "look-ups in L1", "l2": "traffic to the L2", "dram": "DRAM bandwidth", "latency": "waiting",
 }  # fmt: skip
 """What the bound of a resource is called, everywhere."""
 

@@ -73,7 +73,7 @@ def _agree(loads: Sequence[AccessCost], joined: tuple[bool, ...], fma: int, loop
     expected: dict[int, float] = {}
     for a, j in zip(loads, joined, strict=True):
         requests, _ = _cost(a, j)
-        bits = 32 * a.width * a.cost.requests // requests
+        bits = 8 * a.item * a.width * a.cost.requests // requests
         expected[bits] = expected.get(bits, 0.0) + requests / (fma / WARP)
     found = loop.per_ffma("LDS")
     most = max([*expected.values(), *found.values(), 0.0])

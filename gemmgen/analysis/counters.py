@@ -16,7 +16,6 @@ from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.ir.nodes import Call
 from gemmgen.ir.types import WARP
-from gemmgen.isa.atomic import ADD
 
 _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
 _SHARED = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
@@ -191,7 +190,7 @@ def predicted(e: Explanation) -> dict[str, int]:
 
 def _adds(a: AccessCost) -> bool:
     """Whether an access adds to what is in memory."""
-    return isinstance(a.statement, Call) and ADD in a.statement.row.effects
+    return isinstance(a.statement, Call) and a.statement.row.adds
 
 
 def _idle(e: Explanation) -> int:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from gemmgen.analysis.accesses import THREAD, Access, BoxLoad, MultiplyAdd, Site, launch_grid, sites
+from gemmgen.analysis.accesses import THREAD, Access, Arithmetic, BoxLoad, Site, launch_grid, sites
 from gemmgen.analysis.classes import Classes, classify, evaluate, index_values
 from gemmgen.analysis.merging import merged
 from gemmgen.ir.expr import Const, Expr, value_of
@@ -19,6 +19,9 @@ from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Call, Load, Store
 from gemmgen.ir.types import WARP
 from gemmgen.isa import memory
+from gemmgen.isa.counted import FMA, Warps, rules
+from gemmgen.isa.counted import Cost as Cost
+from gemmgen.isa.table import Pipe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,40 +31,10 @@ if TYPE_CHECKING:
 
 ALL_DIFFERENT = 1 << 62
 """Unit in which no two values are alike unless they are equal."""
-FLOAT = 4
-"""Bytes of an element of a box."""
 ROWS_AT_ONCE = 1 << 15
 """Warps whose addresses are held in memory at the same time."""
 MOST_OF_A_BLOCK = 1 << 28
 """No figure of one turn of one block is larger: 1024 threads that each ask for a box of 256x256 elements."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Counts of an access, or of several together.
-
-    ``sectors``, ``lines`` (of 128 bytes) and ``bytes_used`` are of global accesses; ``wavefronts`` and
-    ``ideal_wavefronts`` of shared ones. ``bytes_used`` are the distinct bytes that each request asks for; ``elements``
-    are what the threads ask for, each for itself. ``merged_requests`` and ``merged_wavefronts`` are those of shared
-    accesses once the compiler has joined loads of one word, neighbours in an unrolled loop, into wider loads, where
-    their addresses allow it.
-    """
-
-    requests: int = 0
-    elements: int = 0
-    sectors: int = 0
-    lines: int = 0
-    bytes_used: int = 0
-    wavefronts: int = 0
-    ideal_wavefronts: int = 0
-    merged_requests: int = 0
-    merged_wavefronts: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)))
-
-    def __mul__(self, times: int) -> Cost:
-        return Cost(*(getattr(self, f.name) * times for f in fields(Cost)))
 
 
 @dataclass(frozen=True)
@@ -84,10 +57,15 @@ class AccessCost:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one launch does. ``accesses`` are in program order; ``fma`` counts multiply-adds of single threads."""
+    """What one launch does. ``accesses`` are in program order; ``math`` are the flops of each pipe."""
 
-    accesses: tuple[AccessCost, ...]
-    fma: int
+    accesses: tuple[AccessCost, ...] = ()
+    math: Mapping[Pipe, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def fma(self) -> int:
+        """Multiply-adds of single threads."""
+        return self.math.get(FMA.pipe, 0) // FMA.flops
 
     def total(self, space: str, op: str) -> Cost:
         """All accesses of one kind together: space "global", "shared" or "tma", op "load" or "store"."""
@@ -97,7 +75,8 @@ class Counts:
         """The counts of so many equal launches."""
         if times == 1:
             return self
-        return Counts(tuple(replace(a, cost=a.cost * times) for a in self.accesses), self.fma * times)
+        math = {pipe: flops * times for pipe, flops in self.math.items()}
+        return Counts(tuple(replace(a, cost=a.cost * times) for a in self.accesses), math)
 
     def __add__(self, other: Counts) -> Counts:
         """The counts of two launches, those of the same access together."""
@@ -105,7 +84,7 @@ class Counts:
         for key, a in _by_occurrence(other.accesses).items():
             known = merged.get(key)
             merged[key] = a if known is None else replace(a, cost=known.cost + a.cost)
-        return Counts(tuple(merged.values()), self.fma + other.fma)
+        return Counts(tuple(merged.values()), dict(Counter(self.math) + Counter(other.math)))
 
 
 def _by_occurrence(accesses: Sequence[AccessCost]) -> dict[tuple[Load | Store | Call, str, int], AccessCost]:
@@ -134,11 +113,11 @@ def count(
     blocks = launch_grid(ir, everything) if grid is None else grid
     lanes = _lanes(ir.threads)
     accesses: list[AccessCost] = []
-    fma = 0
+    math: Counter[Pipe] = Counter()
     for site in sites(ir, everything, blocks):
         match site:
-            case MultiplyAdd():
-                fma += _times(site, lanes)
+            case Arithmetic(work=work):
+                math[work.pipe] += work.flops * _times(site, lanes)
             case BoxLoad():
                 base = (bases or {}).get(site.map.operand, 0) % memory.LINE
                 accesses.append(_cost_of_boxes(site, lanes, base))
@@ -146,7 +125,7 @@ def count(
                 accesses.append(_cost_of(site, lanes, (bases or {}).get(site.array.name, 0) % memory.LINE))
             case _:
                 assert_never(site)
-    return Counts(tuple(accesses), fma)
+    return Counts(tuple(accesses), dict(math))
 
 
 def _lanes(threads: int) -> tuple[dict[str, Ints], NDArray[np.bool_]]:
@@ -191,7 +170,7 @@ def _cost_of(access: Access, lanes: Lanes, base: int) -> AccessCost:
 def _cost_of_boxes(site: BoxLoad, lanes: Lanes, base: int) -> AccessCost:
     """Boxes are few, and equal but for the edges and for where in a sector they begin."""
     along, across = site.map.box
-    in_sector = memory.SECTOR // FLOAT
+    in_sector = memory.SECTOR // site.map.dtype.bytes
     site = replace(site, first=site.first % in_sector)
     # One number that tells apart whatever a box's cost depends on.
     kind = site.first + (site.columns + site.rows * (along + 1)) * in_sector
@@ -211,13 +190,15 @@ def _piece_of_boxes(site: BoxLoad, values: dict[str, Ints], weights: Ints, lanes
     times = np.broadcast_to(weights[..., None, None], shape)[on]
     exprs = site.first, site.columns, site.rows
     first, columns, rows = (np.broadcast_to(evaluate(e, values), shape)[on] for e in exprs)
-    box = FLOAT * site.map.box[0], site.map.box[1]
-    sectors = memory.box_sectors_of(FLOAT * first + base, FLOAT * site.pitch, FLOAT * columns, rows, box)
-    return Cost(sectors=int((sectors * times).sum()), bytes_used=FLOAT * int((columns * rows * times).sum()))
+    item = site.map.dtype.bytes
+    box = item * site.map.box[0], site.map.box[1]
+    sectors = memory.box_sectors_of(item * first + base, item * site.pitch, item * columns, rows, box)
+    return Cost(sectors=int((sectors * times).sum()), bytes_used=item * int((columns * rows * times).sum()))
 
 
 def _total(access: Access, lanes: Lanes, base: int) -> Cost:
-    unit = memory.LINE // access.element_bytes if access.array.space == "global" else 1
+    # Shared addresses that all move by whole words have other banks, and cost the same.
+    unit = max(1, (memory.LINE if access.array.space == "global" else memory.WORD) // access.element_bytes)
     classes, rest = _relevant(access, [access.address, access.active], lanes, unit)
     return (
         sum((_piece(access, values, weights, lanes, base) for values, weights in _pieces(classes, lanes)), Cost())
@@ -264,33 +245,16 @@ def _piece(access: Access, values: dict[str, Ints], weights: Ints, lanes: Lanes,
     active = np.broadcast_to((evaluate(access.active, values) != 0) & lanes[1], shape).reshape(-1, WARP)
     times = np.repeat(weights.reshape(-1), len(lanes[1]))
 
-    def total(per_warp: Ints) -> int:
-        return int((per_warp * times).sum())
-
-    some: Ints = np.asarray(active.any(axis=1), dtype=np.int64)
-    requests = total(some)
-    on: Ints = active.sum(axis=1, dtype=np.int64)
-    elements = total(on) * access.width
-    if access.array.space == "global":
-        place = address * access.element_bytes + base
-        size = access.lane_bytes
-        paired = access.past_l1
-        sectors = memory.pair_sectors_of(place, active) if paired else memory.sectors_of(place, active, size)
-        return Cost(
-            requests,
-            elements,
-            sectors=total(sectors),
-            lines=total(memory.lines_of(place, active, size)),
-            bytes_used=total(memory.bytes_used_of(place, active, size)),
-        )
-    words, store = address * access.element_bytes // 4, access.op == "store"
-    width = access.lane_bytes // 4
-    return Cost(
-        requests,
-        elements,
-        wavefronts=total(memory.wavefronts_of(words, active, width, store)),
-        ideal_wavefronts=total(memory.ideal_wavefronts_of(words, active, width, store)),
+    some = Warps(
+        address * access.element_bytes + (base if access.array.space == "global" else 0),
+        active,
+        access.width,
+        access.lane_bytes,
+        access.op == "store",
+        access.past_l1,
     )
+    space: Literal["global", "shared"] = "global" if access.array.space == "global" else "shared"
+    return Cost(**{name: int((rule(some) * times).sum()) for name, rule in rules(space)})
 
 
 def _product(numbers: Iterable[int]) -> int:

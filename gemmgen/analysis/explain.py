@@ -20,6 +20,7 @@ from gemmgen.analysis.traffic import Intensity, Size, flops, intensity, items_of
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Alloc, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
+from gemmgen.isa.counted import TOTALS
 from gemmgen.isa.memory import LINE
 from gemmgen.spec.model import Spec
 from gemmgen.target import Gpu
@@ -129,10 +130,7 @@ class Explanation:
             "width": a.width,
             "spec_line": self.ir.source.line(origin),
             "cuda_line": self.cuda_lines.get(number),
-            "requests": a.cost.requests,
-            "sectors": a.cost.sectors,
-            "wavefronts": a.cost.wavefronts,
-            **({"bytes": a.cost.bytes_used} if a.space == "tma" else {}),
+            **a.cost.each(a.space),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,18 +151,13 @@ class Explanation:
             "occupancy": self.occupancy.to_dict(),
             "flops": self.flops,
             "fma": self.counts.fma,
-            "global": {op: self._total("global", op, "requests", "sectors", "bytes_used") for op in ("load", "store")},
-            "shared": {
-                op: self._total("shared", op, "requests", "wavefronts", "ideal_wavefronts") for op in ("load", "store")
+            **{
+                space: {op: self.counts.total(space, op).totals(space) for op in ("load", "store")} for space in TOTALS
             },
             "accesses": self.accesses(),
             "intensity": self.intensity.to_dict(),
             "bound": self.bound.to_dict(),
         }  # fmt: skip
-
-    def _total(self, space: str, op: str, *names: str) -> dict[str, int]:
-        cost = self.counts.total(space, op)
-        return {name: getattr(cost, name) for name in names}
 
 
 def explained(
@@ -182,7 +175,7 @@ def explained(
     registers of a thread those that the program names, which is the least there can be."""
     # The main kernel's accesses come first: they are numbered as its text has them.
     order = sorted(_alike(steps), key=lambda some: some[0].ir is not None)
-    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in order), Counts((), 0))
+    counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in order), Counts())
     blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
     # What the program names beyond the limit of a thread, the compiler spills.
     named = min(named_registers(ir.body), register_limit(ir, gpu))

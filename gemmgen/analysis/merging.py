@@ -15,6 +15,7 @@ from gemmgen.analysis.classes import Growth, classify, evaluate, growth, index_v
 from gemmgen.ir.expr import Var, lift
 from gemmgen.ir.facts import substitute, variables
 from gemmgen.ir.nodes import Load
+from gemmgen.isa.memory import WORD
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def merged(access: Access, lanes: Mapping[str, Ints]) -> Access | None:
     """The access as wider loads, or None where it stays as it is. ``lanes`` are the thread numbers."""
-    if not isinstance(access.statement, Load) or access.width != 1 or access.element_bytes != 4:
+    if not isinstance(access.statement, Load) or access.width != 1 or access.element_bytes != WORD:
         return None
     if access.statement.rank is not None:  # it is said in PTX, of one width
         return None

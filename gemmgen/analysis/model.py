@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import inf
 
 from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.latency import WAITS, Step, Waits, run_clocks
@@ -18,23 +18,25 @@ from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Size, compulsory_bytes, items_of
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import WARP
-from gemmgen.isa.memory import SECTOR
+from gemmgen.isa.memory import BANKS, SECTOR, WORD
 from gemmgen.target import GB, Gpu
 
-if TYPE_CHECKING:
-    pass
+RESOURCES = ("compute", "tensor", "issue", "shared", "l1", "l2", "dram", "latency")
 
-RESOURCES = ("compute", "issue", "shared", "l1", "l2", "dram", "latency")
-
+TERA = 1e12
 LOADS_AHEAD = 4
 """Turns of a rolled loop over K whose loads the compiler issues together."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds that each resource needs at least; ``latency_s`` is what waiting adds to the largest of them."""
+    """Seconds that each resource needs at least; ``latency_s`` is what waiting adds to the largest of them.
+
+    ``compute_s`` is of the pipe of multiply-adds, ``tensor_s`` of the tensor cores.
+    """
 
     compute_s: float
+    tensor_s: float
     issue_s: float
     shared_s: float
     l1_s: float
@@ -47,6 +49,11 @@ class Bounds:
         """What binds: one of RESOURCES, the first of those that need the same. It is latency where more time is waited
         than any resource is busy."""
         return max(RESOURCES, key=self.seconds)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources that there is something to say of: the tensor cores where the program uses them."""
+        return tuple(r for r in RESOURCES if r != "tensor" or self.tensor_s)
 
     def seconds(self, resource: str) -> float:
         """The bound of one resource by name."""
@@ -65,7 +72,7 @@ class Bounds:
 
     def to_dict(self) -> dict[str, float | str]:
         """As in ``explain``'s JSON."""
-        return {**{f"{r}_s": self.seconds(r) for r in RESOURCES}, "by": self.by}
+        return {**{f"{r}_s": self.seconds(r) for r in self.resources}, "by": self.by}
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,7 @@ class Run:
     def shared_clocks(self) -> float:
         """Clocks that the wavefronts of shared memory take one multiprocessor."""
         wavefronts = sum(self.counts.total("shared", op).merged_wavefronts for op in ("load", "store"))
-        return wavefronts * WARP * 4 / self.gpu.limits.shared_bytes_per_clock
+        return wavefronts * BANKS * WORD / self.gpu.limits.shared_bytes_per_clock
 
     @property
     def l1_clocks(self) -> float:
@@ -133,7 +140,8 @@ def bounds(run: Run, waits: Waits = WAITS) -> Bounds:
     gpu, limits = run.gpu, run.gpu.limits
     clocks = gpu.sms * gpu.clock_hz
     needs = {
-        "compute_s": 2 * run.counts.fma / (gpu.fp32_tflops * 1e12),
+        "compute_s": run.counts.math.get("fma", 0) / (gpu.fp32_tflops * TERA),
+        "tensor_s": _tensor_s(run),
         "issue_s": run.instructions / (limits.schedulers * clocks),
         "shared_s": run.shared_clocks / clocks,
         "l1_s": run.l1_clocks / clocks,
@@ -141,6 +149,15 @@ def bounds(run: Run, waits: Waits = WAITS) -> Bounds:
         "dram_s": compulsory_bytes(run.size, run.beta, items_of(run.ir)) / (gpu.dram_gb_s * GB) if run.blocks else 0.0,
     }
     return Bounds(**needs, latency_s=max(0.0, _waiting_s(run, waits) - max(needs.values())))
+
+
+def _tensor_s(run: Run) -> float:
+    """Seconds of the tensor cores, whose rate is that of the operands' type."""
+    flops = run.counts.math.get("tensor", 0)
+    if not flops:
+        return 0.0
+    rate = run.gpu.tensor_tflops(run.ir.matrix("A").dtype.bits)
+    return flops / (rate * TERA) if rate else inf
 
 
 def _l2_bytes(run: Run) -> int:

@@ -6,6 +6,8 @@ from gemmgen.analysis.advice import Advice
 from gemmgen.analysis.bottleneck import MEANS, RESOURCES, Bottleneck, bottleneck
 from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.explain import Explanation
+from gemmgen.ir.types import WARP
+from gemmgen.isa.memory import SECTOR
 
 LIMIT = {
     "shared": "its banks deliver 128 bytes a clock to each SM, and no more",
@@ -105,13 +107,13 @@ def _why_l1(counts: Counts) -> str:
     asked = [a for a in counts.accesses if a.space == "global" and a.cost.requests]
     worst = max(asked, key=lambda a: a.cost.lines)
     per_request = worst.cost.sectors / worst.cost.requests
-    if per_request > 4:  # more than 32 neighbouring elements take
-        used = worst.cost.bytes_used / (32 * worst.cost.sectors)
+    if per_request > WARP * worst.item / SECTOR:  # more than a warp's neighbouring elements take
+        used = worst.cost.bytes_used / (SECTOR * worst.cost.sectors)
         return (
-            f"A request of the {worst.op} of {worst.operand} touches {per_request:.3g} sectors of 32 bytes, "
+            f"A request of the {worst.op} of {worst.operand} touches {per_request:.3g} sectors of {SECTOR} bytes, "
             f"and uses {used:.0%} of each: consecutive threads do not touch neighbouring elements."
         )
-    each = sum(a.cost.lines for a in asked) * 32 / counts.fma
+    each = sum(a.cost.lines for a in asked) * WARP / counts.fma
     return f"Each multiply-add of a warp takes {each:.3g} such look-ups, since its operands come from global memory."
 
 

@@ -1,7 +1,7 @@
 """Bytes and arithmetic intensity of a product, at each tier of memory.
 
 A product is 2 M N K flops: a multiplication and an addition for each of M N K. The scaling by alpha and beta, 2 M N or
-3 M N more, is not counted. Elements are float32, 4 bytes.
+3 M N more, is not counted.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # Nothing of gemmgen is imported here: an interrupt in the middle of that is reported by ``run`` too.
 
@@ -40,31 +40,51 @@ def run(arguments: Sequence[str]) -> int:
     interrupted. Errors that a person can cause are printed on stderr, never raised.
     """
     try:
-        from gemmgen.cli.app import app
-        from gemmgen.cli.exits import FAILED, INTERRUPTED, OK
+        from gemmgen.cli import streams
 
-        if sys.stdout is None:  # closed by the caller (``gemmgen ... >&-``)
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
-        status = app(list(arguments), prog_name="gemmgen", standalone_mode=False)
+        streams.open_closed()
+        streams.print_anything()
+        from gemmgen.cli.app import app
+        from gemmgen.cli.exits import INTERRUPTED, OK
+
+        with _warnings_as_messages():
+            status = app(list(arguments), prog_name="gemmgen", standalone_mode=False)
         sys.stdout.flush()
         if status == INTERRUPTED:  # what the command line's library makes of an interrupt
             raise KeyboardInterrupt
         return status if isinstance(status, int) else OK
-    except BrokenPipeError:
-        # The reader of stdout has left (``gemmgen ... | head``); keep Python from saying so again as it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
     except BaseException as error:
         return report(error)
 
 
+@contextlib.contextmanager
+def _warnings_as_messages() -> Iterator[None]:
+    """What is warned of meanwhile is a line on stderr, as any message is."""
+    import warnings
+
+    from gemmgen.cli.output import say
+
+    before = warnings.showwarning
+    warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
 def report(error: BaseException) -> int:
     """Print an error and return its status; raise it again where it is a bug."""
-    from gemmgen.cli.exits import OK, USAGE, message_of, status_of
+    from gemmgen.cli.exits import FAILED, OK, USAGE, message_of, status_of
+    from gemmgen.cli.output import say
+    from gemmgen.cli.streams import drop_stdout
 
+    if isinstance(error, OSError) and error.filename is None:
+        drop_stdout()  # which took no more, most likely, and would be tried again as Python exits
+        if isinstance(error, BrokenPipeError):  # its reader has left (``gemmgen ... | head``), by intent
+            return FAILED
     status = status_of(error)
     if status is not None:
-        print(message_of(error), file=sys.stderr)
+        say(message_of(error))
         return status
     show, code = getattr(error, "format_message", None), getattr(error, "exit_code", None)
     if show is None or not isinstance(code, int):
@@ -72,5 +92,5 @@ def report(error: BaseException) -> int:
     command = getattr(getattr(error, "ctx", None), "command_path", "gemmgen")
     text = show().replace("Value error, ", "")  # how pydantic begins what a check of gemmgen's own says
     if text:
-        print(f"error: {text.rstrip('.')}; `{command} --help` explains the command", file=sys.stderr)
+        say(f"error: {text.rstrip('.')}; `{command} --help` explains the command")
     return USAGE if code else OK

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 from gemmgen.cli import exits, output
+from gemmgen.cli.files import check_writable, write_file
 from gemmgen.cli.options import Emit, find_spec
-from gemmgen.diagnostics import SpecError
+from gemmgen.diagnostics import SpecError, escaped
 from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
@@ -78,20 +80,26 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
     for spec in specs:
         target = arch or spec.arch or default_arch()
         if problem := unfit(spec, target):
-            raise exits.UsageError(f"{spec.filename}: {problem}; or choose another architecture with --arch")
+            raise exits.UsageError(f"{escaped(spec.filename)}: {problem}; or choose another architecture with --arch")
         for note in spec.notes:
-            output.say(f"{spec.filename}: note: {note}")
+            output.say(f"{escaped(spec.filename)}: note: {note}")
         kernels = [gemmgen.lower(spec, variant) for variant in variants]
         beside = [ir for main in kernels for ir in main.kernels if ir is not main]
         for ir in (*kernels, *beside):
             text = Text(spec, ir, emit_cuda(ir), target)
             other = made.setdefault(text.stem, text)
             if other.source != text.source or other.spec is not spec:
-                raise exits.UsageError(
-                    f"{other.spec.filename} and {spec.filename} would both be {text.stem}.cu; "
-                    "give one kernel another name"
-                )
+                raise exits.UsageError(_clash(other.spec, spec, text.stem))
     return list(made.values())
+
+
+def _clash(one: Spec, other: Spec, stem: str) -> str:
+    """Why the texts of two specs cannot be written side by side, and what to do."""
+    names = [escaped(spec.filename) for spec in (one, other)]
+    if os.path.samefile(one.filename, other.filename):
+        twice = names[0] if names[0] == names[1] else " and ".join(names)
+        return f"the same spec is given twice: {twice}; give it once"
+    return f"{' and '.join(names)} would both be {stem}.cu; give one kernel another name"
 
 
 @functools.cache
@@ -163,13 +171,19 @@ SUFFIX: Mapping[Emit, str] = {
 }  # fmt: skip
 
 
+def check_folder(wanted: Sequence[Text], folder: Path, emit: Emit) -> None:
+    """Raise OSError where the forms of texts cannot be written into a folder, before they are made."""
+    for text in wanted:
+        check_writable(folder / f"{text.stem}{SUFFIX[emit]}")
+
+
 def write(made: Sequence[tuple[Text, bytes]], folder: Path, emit: Emit) -> list[Path]:
     """Write each form into the folder, whole or not at all, and say so. Raises OSError."""
     paths = []
     for text, data in made:
         path = folder / f"{text.stem}{SUFFIX[emit]}"
-        output.write_file(path, data)
-        output.say(f"wrote {path}")
+        write_file(path, data)
+        output.wrote(path)
         paths.append(path)
     return paths
 

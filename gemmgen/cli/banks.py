@@ -72,7 +72,7 @@ def show(drawn: list[tuple[str, BankMap]]) -> None:
     from gemmgen.report.colour import wanted
 
     for i, (name, m) in enumerate(drawn):
-        output.result(("\n" if i else "") + f"{name}\n{map_text(m, wanted())}")
+        output.result(("\n" if i else "") + f"{name}\n{map_text(m, wanted())}", coloured=True)
     output.result(f"\n{LEGEND}")
 
 
@@ -82,7 +82,7 @@ def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, Ban
     Raises UsageError where there is none of that number.
     """
     import gemmgen
-    from gemmgen.analysis.banks import bank_map, lane_words, shared_accesses
+    from gemmgen.analysis.banks import access_map, shared_accesses
 
     [spec] = artifacts.load_specs([argument])
     ir = gemmgen.lower(spec)
@@ -95,11 +95,7 @@ def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, Ban
         raise exits.UsageError(f"{spec.name} has no such access: it does not use shared memory")
     if number is not None and number not in found:
         raise exits.UsageError(f"{spec.name} has no access {number} to shared memory; they are 1 to {len(found)}")
-    return [
-        (title(ir, n, x, warp), bank_map(lane_words(x, warp), x.width, x.op == "store"))
-        for n, x in found.items()
-        if number in (None, n)
-    ]
+    return [(title(ir, n, x, warp), access_map(x, warp)) for n, x in found.items() if number in (None, n)]
 
 
 def title(ir: KernelIR, number: int, a: Access, warp: int) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.cli import exits, output
 from gemmgen.cli.options import Json, Specs, find_spec
-from gemmgen.diagnostics import SpecError
+from gemmgen.diagnostics import SpecError, escaped
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -22,10 +23,13 @@ def check(specs: Specs, json: Json = False) -> int:
       gemmgen check specs/*.gemm --json
     """
     rows: list[dict[str, Any]] = []
+    sizes: dict[str, Sequence[int]] = {}
     for argument in specs:
         path = find_spec(argument)
         try:
-            rows.append({"file": str(path), "ok": True, **facts(load(str(path))), "errors": []})
+            spec = load(str(path))
+            sizes[str(path)] = spec.block_given
+            rows.append({"file": str(path), "ok": True, **facts(spec), "errors": []})
         except SpecError as error:
             output.say(exits.message_of(error))
             rows.append({"file": str(path), "ok": False, "errors": [described(e) for e in error.errors]})
@@ -34,7 +38,7 @@ def check(specs: Specs, json: Json = False) -> int:
     else:
         for row in rows:
             if row["ok"]:
-                output.result(summary(row))
+                output.result(summary(row, sizes[row["file"]]))
     return exits.OK if all(row["ok"] for row in rows) else exits.USAGE
 
 
@@ -57,11 +61,11 @@ def facts(spec: Spec) -> dict[str, Any]:
     }
 
 
-def summary(row: dict[str, Any]) -> str:
-    """One line on a spec that is right, and one for each of its notes."""
-    tile = "x".join(str(n) for n in row["block"])
-    line = f"{row['file']}: {row['kernel']} is fine: block {tile}, {row['threads']} threads"
-    return "\n".join([line, *(f"{row['file']}: note: {note}" for note in row["notes"])])
+def summary(row: dict[str, Any], given: Sequence[int]) -> str:
+    """One line on a spec that is right, with the block's sizes as they are given, and one for each of its notes."""
+    tile, file = "x".join(str(n) for n in given), escaped(row["file"])
+    line = f"{file}: {row['kernel']}: OK, block {tile}, {row['threads']} threads"
+    return "\n".join([line, *(f"{file}: note: {note}" for note in row["notes"])])
 
 
 def described(error: SpecError) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import typer
 
 from gemmgen.cli import artifacts, exits, output
 from gemmgen.cli.artifacts import Text
+from gemmgen.cli.files import named
 from gemmgen.cli.options import Arch, Emit, Json, Specs, VariantName
 
 STDOUT = "-"
@@ -68,6 +69,9 @@ def compile_specs(
     printed = output_to == STDOUT
     names = [variant.value] if variant else list(artifacts.WRITTEN[:1] if printed else artifacts.WRITTEN)
     wanted = artifacts.texts(artifacts.load_specs(specs), arch, names)
+    folder = named("--output", DEFAULT_FOLDER if output_to is None else output_to)
+    if not printed:
+        artifacts.check_folder(wanted, folder, emit)
     made = list(artifacts.rendered(wanted, emit))
     files: list[Path] = []
     if printed:
@@ -75,7 +79,7 @@ def compile_specs(
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
     else:
-        files = artifacts.write(made, Path(output_to or DEFAULT_FOLDER), emit)
+        files = artifacts.write(made, folder, emit)
     if emit is Emit.cuda:
         show_resources(wanted, files, json=json, quiet=printed)
     elif json:

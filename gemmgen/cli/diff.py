@@ -45,7 +45,7 @@ def diff(
     if json:
         output.print_json(delta_dict(found[0], found[1]))
     else:
-        output.result(text(found[0], found[1]))
+        output.result(text(found[0], found[1]), coloured=True)
     return exits.OK
 
 

@@ -11,6 +11,7 @@ import typer
 
 from gemmgen.cli import artifacts, exits, output
 from gemmgen.cli.compile import DEFAULT_FOLDER, measured
+from gemmgen.cli.files import check_writable, named, write_file
 from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Arch, Device, DeviceOption, Emit, Folder, Json, OneSpec, Size, parse_size
 
@@ -89,6 +90,9 @@ def run(
 
     [loaded] = artifacts.load_specs([spec])
     texts = artifacts.texts([loaded], arch)
+    artifacts.check_folder(texts, named("--output", folder), Emit.cuda)
+    if out is not None:
+        check_writable(named("--out", out))
     kernel = gemmgen.compile(loaded, device.value, arch or loaded.arch)
     default = ON_GPU if kernel.device == "cuda" else SIMULATED
     operands = make_operands(size, default, {"A": a, "B": b, "C": c}, seed, beta)
@@ -200,5 +204,5 @@ def save(path: Path, array: Any) -> None:
 
     data = io.BytesIO()
     np.save(data, array, allow_pickle=False)
-    output.write_file(path, data.getvalue())
-    output.say(f"wrote {path}")
+    write_file(path, data.getvalue())
+    output.wrote(path)

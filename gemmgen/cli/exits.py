@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.diagnostics import ArgumentError, GemmgenError, SpecError
+from gemmgen.diagnostics import ArgumentError, GemmgenError, SpecError, escaped
 
 OK = 0
 FAILED = 1
@@ -37,7 +37,9 @@ def message_of(error: BaseException) -> str:
         case SpecError():
             return str(error)
         case OSError(filename=str() as name, strerror=str() as why):
-            return f"error: {name}: {why[:1].lower()}{why[1:]}"
+            return f"error: {escaped(name)}: {why[:1].lower()}{why[1:]}"
+        case OSError(filename=None, strerror=str() as why):
+            return f"error: {why[:1].lower()}{why[1:]}"
         case MemoryError():
             return "error: not enough memory; a smaller --size needs less"
         case _:

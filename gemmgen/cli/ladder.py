@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gemmgen.cli import exits, output
+from gemmgen.cli.files import check_writable, write_file
 from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Json, Size, parse_size
 from gemmgen.diagnostics import SimulationFault
@@ -63,6 +64,7 @@ def ladder(
         from gemmgen.report.page import require
 
         require()
+        check_writable(report)
         run = None if gpu is None else timed_ladder(size or ON_GPU)
         result = written(report, size or ON_GPU, gpu.name if gpu else None, run)
     else:
@@ -86,7 +88,7 @@ def charted(path: Path) -> int:
     from gemmgen.spec.data import data_folder
 
     record = data_folder("generated") / "h200" / "ladder.json"
-    output.write_file(path, ladder_chart(json.loads(record.read_text(encoding="utf-8"))).encode())
+    write_file(path, ladder_chart(json.loads(record.read_text(encoding="utf-8"))).encode())
     return exits.OK
 
 

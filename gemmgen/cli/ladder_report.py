@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmgen.cli import output
+from gemmgen.cli.files import write_file
 
 if TYPE_CHECKING:
     from gemmgen.cli.options import Size
@@ -37,8 +38,8 @@ def written(file: Path, size: Size, gpu_name: str | None, run: LadderResult | No
 
         found = list(workers.map(explained, range(len(RUNGS))))
         times = recorded(size) if run is None else measured(run.to_dict())
-        output.write_file(file, page(found, size, gpu, times).encode())
-    output.say(f"wrote {file}")
+        write_file(file, page(found, size, gpu, times).encode())
+    output.wrote(file)
     return run or counted(size, found)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -10,6 +12,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from gemmgen.cli.exits import UsageError
+from gemmgen.diagnostics import escaped
 
 LARGEST = 2**31 - 1
 """Sizes travel to kernels as 32-bit integers."""
@@ -115,16 +118,41 @@ def find_spec(argument: str) -> Path:
 
     Raises UsageError where there is no such file.
     """
-    path = Path(argument)
+    if not argument:
+        raise UsageError("the name of a spec is empty; name a file, or a rung of the ladder, such as warptile")
+    path, shown = Path(argument), escaped(argument)
     if path.is_file():
         with path.open("rb"):  # may it be read? A missing permission is no mistake in the spec
             return path
     if path.is_dir():
-        raise UsageError(f"{argument} is a directory, not a spec; name the files, like {argument.rstrip('/')}/*.gemm")
+        raise UsageError(f"{shown} is a directory, not a spec; name the files, like {shown.rstrip('/')}/*.gemm")
     if re.fullmatch(r"[A-Za-z0-9_]+", argument):
         from gemmgen.spec.ladder import ladder_names, ladder_path
 
         if argument in ladder_names():
             return ladder_path(argument)
-        raise UsageError(f"no file {argument}, and no such rung of the ladder; it has {', '.join(ladder_names())}")
-    raise UsageError(f"no file {argument}")
+        raise UsageError(f"no file {shown}, and no such rung of the ladder; {_meant(argument, ladder_names())}")
+    siblings = _names_beside(path)
+    hint = f"; {_meant(path.name, siblings)}" if _near(path.name, siblings) else ""
+    raise UsageError(f"no file {shown}{hint}")
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    """Which of the known names was meant, or all of them."""
+    near = _near(word, known)
+    return f"did you mean {escaped(near[0])}?" if near else f"it has {', '.join(known)}"
+
+
+def _near(word: str, known: Sequence[str]) -> list[str]:
+    import difflib
+
+    by_lower = {name.lower(): name for name in known}
+    return [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, 1, 0.7)]
+
+
+def _names_beside(path: Path) -> list[str]:
+    """The specs that lie in a file's folder; none where it cannot be read."""
+    try:
+        return sorted(name for name in os.listdir(path.parent) if name.endswith(".gemm"))
+    except OSError:
+        return []

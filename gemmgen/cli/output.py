@@ -1,31 +1,37 @@
-"""Where the output of a command goes: results on stdout, messages on stderr, files whole or not at all."""
+"""Where the output of a command goes: results on stdout, messages on stderr."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import re
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from gemmgen.diagnostics import LAYOUT, escaped
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.spinner import Spinner
 
 PROGRESS_AFTER_S = 1.0
+_COLOUR = re.compile("(\033\\[[0-9]{1,2}m)")
 
 
 def say(message: str) -> None:
-    """A message to the person, on stderr."""
-    print(message, file=sys.stderr)
+    """A message to the person, on stderr, safe to print; lost where stderr takes nothing."""
+    if sys.stderr is not None:  # print() would take stdout instead
+        with contextlib.suppress(OSError, ValueError):
+            print(escaped(message, LAYOUT), file=sys.stderr, flush=True)
 
 
-def result(text: str) -> None:
-    """A result, on stdout."""
-    print(text)
+def result(text: str, coloured: bool = False) -> None:
+    """A result, on stdout, safe to print: of control characters only gemmgen's own colours are left, where it has
+    them."""
+    parts = _COLOUR.split(text) if coloured else [text]
+    print("".join(part if i % 2 else escaped(part, LAYOUT) for i, part in enumerate(parts)))
 
 
 def print_json(value: Any) -> None:
@@ -48,39 +54,9 @@ def finite(value: Any) -> Any:
             return value
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing: into a temporary file beside it, which then takes its place.
-
-    Makes the directory where there is none. Raises OSError that names ``path``, and leaves no temporary file.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_with(path, data)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
-
-
-def replace_with(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, mode_of(path))
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def mode_of(path: Path) -> int:
-    """Permissions for a file to be written: those of the one it replaces, else what the umask leaves of 666."""
-    try:
-        return path.stat().st_mode & 0o777
-    except FileNotFoundError:
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
+def wrote(path: Path) -> None:
+    """Say that a file was written."""
+    say(f"wrote {escaped(str(path))}")
 
 
 class Progress:
@@ -103,7 +79,7 @@ class Progress:
             if self._shown is not None:
                 from rich.text import Text
 
-                self._shown[1].update(text=Text(doing))
+                self._shown[1].update(text=Text(escaped(doing)))
 
     def _show(self) -> None:
         from rich.console import Console
@@ -114,7 +90,7 @@ class Progress:
         with self._lock:
             if self._timer.finished.is_set():
                 return
-            spinner = Spinner("dots", Text(self._doing))
+            spinner = Spinner("dots", Text(escaped(self._doing)))
             # What is printed meanwhile goes to stdout, which need not be the terminal.
             console = Console(stderr=True)
             live = Live(spinner, console=console, transient=True, redirect_stdout=False, refresh_per_second=12.5)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli.files import check_writable, write_file
 from gemmgen.cli.options import Json, Size, Sizes, parse_sizes
+from gemmgen.cli.settings import parse_settings
+from gemmgen.diagnostics import escaped
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -85,8 +88,8 @@ def tune(
 
     Candidates come from the spec's tune lines, from --set, or from what is known to be fast for the shape. What breaks
     a rule or is hopeless by the model is left out; the rest is compiled, checked against float64 and timed in a process
-    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it for shapes that
-    no winner ships for. Examples:
+    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it before what
+    ships, under the same driver and NVRTC. Examples:
 
       gemmgen tune --size 1000x1000x1000 --export fast.gemm
 
@@ -96,10 +99,11 @@ def tune(
 
       gemmgen tune --show
     """
+    check_outputs(export, plot)
     if show:
         return show_records(sizes, records, export=export, plot=plot, json=json)
     loaded = artifacts.load_specs(specs) if specs else []
-    choices = dict(parse_setting(text) for text in settings or [])
+    choices = parse_settings(settings or [])
     shapes = sizes or DEFAULT_SIZES
     if len(shapes) > 1 and (export or plot):
         raise exits.UsageError("--export and --plot are for one shape; with several, `tune --show --size ...` has them")
@@ -119,23 +123,6 @@ def how(search: Search, timings: int, seed: int, warm: bool) -> Any:
     from gemmgen.tune.tuner import Options
 
     return Options(search.value, timings, seed, warm, os.cpu_count() or 1)
-
-
-def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
-    """``stages=2,3`` as a choice, read as a tune line is. Raises UsageError."""
-    from gemmgen.diagnostics import SpecError
-    from gemmgen.spec.parse import parse
-
-    name, equals, values = text.partition("=")
-    line = f"tune {name} in {{{values}}}"
-    if not equals:
-        raise exits.UsageError(f"--set {text}: write it like --set stages=2,3")
-    try:
-        found = parse(f"kernel chosen\ntile block 16x16x8\n{line}\n").tune
-    except SpecError as error:
-        hint = f"; {error.hint}" if error.hint else ""
-        raise exits.UsageError(f"--set {text}: {error.message}{hint}") from None
-    return found[0]
 
 
 def given(specs: Sequence[Spec]) -> Any:
@@ -199,6 +186,19 @@ def on_many(
     return exits.FAILED if any(o.error for o in found) else exits.OK
 
 
+def check_outputs(export: Path | None, plot: str | None) -> None:
+    """Raise what keeps the winner or the plot from being written, before anything is measured."""
+    from gemmgen.report.tuning import require_plot
+
+    if plot is not None and plot != "-":
+        if Path(plot).suffix not in (".svg", ".png"):
+            raise exits.UsageError(f"--plot {plot}: the name ends in .svg or .png, or is - for text")
+        require_plot()
+        check_writable(Path(plot))
+    if export is not None:
+        check_writable(export)
+
+
 def finish(results: Sequence[TuneResult], export: Path | None, plot: str | None, json: bool) -> int:
     from gemmgen.report.tuning import only_left, rates, result_dict, result_text
 
@@ -216,33 +216,25 @@ def finish(results: Sequence[TuneResult], export: Path | None, plot: str | None,
 
 
 def write_spec(text: str, path: Path) -> None:
-    output.write_file(path, text.encode())
-    output.say(f"wrote {path}")
+    write_file(path, text.encode())
+    output.wrote(path)
 
 
 def draw(trials: Sequence[tuple[Spec, float]], target: str, title: str, json: bool, notes: Sequence[str] = ()) -> None:
-    """A plot into a file, by its suffix, or as text: where matplotlib is missing, as text with a note. ``notes`` stand
-    under the text."""
-    from gemmgen.diagnostics import GemmgenError
+    """A plot into a file, by its suffix, or as text. ``notes`` stand under the text."""
     from gemmgen.report.tuning import plot_image, plot_text, points
 
     found = points(trials)
-    kind = Path(target).suffix.removeprefix(".")
-    if target != "-" and kind not in ("svg", "png"):
-        raise exits.UsageError(f"--plot {target}: the name ends in .svg or .png, or is - for text")
-    show = output.say if json else output.result
-    text = plot_text(found, title, notes)
     if target == "-":
-        show(text if json else f"{text}\n")
+        text = plot_text(found, title, notes)
+        if json:
+            output.say(text)
+        else:
+            output.result(f"{text}\n")
         return
-    try:
-        image = plot_image(found, title, kind)
-    except GemmgenError as error:
-        output.say(f"{error}; as text:")
-        show(text)
-        return
-    output.write_file(Path(target), image)
-    output.say(f"wrote {target}")
+    image = plot_image(found, escaped(title), Path(target).suffix.removeprefix("."))
+    write_file(Path(target), image)
+    output.wrote(Path(target))
 
 
 def show_records(sizes: Sizes | None, path: Path | None, *, export: Path | None, plot: str | None, json: bool) -> int:
@@ -252,23 +244,25 @@ def show_records(sizes: Sizes | None, path: Path | None, *, export: Path | None,
     """
     from gemmgen.diagnostics import GemmgenError
     from gemmgen.report.tuning import records_table
-    from gemmgen.tune.records import Records, default_path
+    from gemmgen.tune.records import READ_WAIT_S, Records, default_path, skipped_text
 
     path = path or default_path()
     if not path.is_file():
         raise GemmgenError(f"no records at {path}; `gemmgen tune --size ...` makes some")
-    with Records(path) as book:
+    with Records(path, write=False, wait_s=READ_WAIT_S) as book:
         wanted = [None] if sizes is None else [(size.m, size.n, size.k) for size in sizes]
         found = [record for shape in wanted for record in book.find(shape=shape)]
+        if book.skipped:
+            output.say(f"warning: {skipped_text(book)}")
     good = [r for r in found if r.status == "ok" and r.seconds is not None]
     if (export or plot) and len({(r.shape, r.machine.gpu) for r in good}) != 1:
         raise exits.UsageError("--export and --plot need records of one shape; name it with --size")
     if export:
         write_spec(min(good, key=rank).spec, export)
     if plot:
-        from gemmgen.api.specs import parse
+        from gemmgen.report.tuning import spec_of
 
-        trials = [(parse(r.spec), r.gflops or 0.0) for r in good]
+        trials = [(spec, r.gflops or 0.0) for r in good if (spec := spec_of(r)) is not None]
         draw(trials, plot, "x".join(map(str, good[0].shape)) + f" on {good[0].machine.gpu}", json)
     if json:
         output.print_json([r.to_dict() for r in found])

@@ -8,12 +8,13 @@ from gemmgen.cuda.layout import Printed
 from gemmgen.cuda.terms import pinned_name, vector_name, vector_type
 from gemmgen.ir.facts import variables
 from gemmgen.ir.kernel import KernelIR
-from gemmgen.ir.lane_values import LANE_VALUES
 from gemmgen.ir.nodes import Call, Compute, Fma, If, Load, Store, Sync, walk
 from gemmgen.ir.references import reads, references
-from gemmgen.ir.types import U32, DType
+from gemmgen.ir.types import DType
 from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load
 from gemmgen.isa.convert import CONVERSIONS, TYPE_NAMES, from_float, to_float
+from gemmgen.isa.lane_values import LANE_VALUES
+from gemmgen.isa.loads import pinned_load
 from gemmgen.isa.table import Instruction
 
 
@@ -49,7 +50,7 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
     for dtype, width in sorted((x for x in writable if x[1] > 1), key=lambda x: (-x[1], x[0].name)):
         yield from _text(vector_access(dtype, width, (dtype, width) in readable))
     for name in sorted(pinned):
-        yield from _text(pinned_load(name, pinned[name]))
+        yield from _text(_pinned(name, pinned[name]).helper)
     if any(p.kind == "tensormap" for p in ir.params):
         yield from _text(TENSOR_MAP)
     for helper in rows:
@@ -105,36 +106,8 @@ def vector_access(dtype: DType, width: int, readable: bool) -> str:
     return "\n".join(lines)
 
 
-def pinned_load(name: str, load: Load) -> str:
-    """A load in PTX, since only ``volatile`` text keeps its place, and a volatile float4 is four accesses in C++."""
-    dtype, width, space = load.src.array.dtype, load.width, load.src.array.space
+def _pinned(name: str, load: Load) -> Instruction:
+    """The instruction of a load that keeps its place."""
+    dtype, width = load.src.array.dtype, load.width
     kind = dtype.c if width == 1 else vector_type(dtype, width)
-    count, unit, letter = pinned_registers(dtype, width)
-    parts = ["v"] if count == 1 else [f"v.{x}" for x in "xyzw"[:count]]
-    into = ", ".join(f"%{i}" for i in range(count))
-    registers = into if count == 1 else f"{{{into}}}"
-    suffix = "" if count == 1 else f".v{count}"
-    shared = space == "shared"
-    parameters = f"const {dtype.c}* array, int bytes" if shared else f"const {dtype.c}* p"
-    where = '"r"((unsigned int)__cvta_generic_to_shared(array) + bytes)' if shared else '"l"(p)'
-    outputs = ", ".join(f'"={letter}"({part})' for part in parts)
-    what = f"{dtype.bytes * width} bytes of {space} memory"
-    gap = "\n                 " if len(outputs) + len(where) > 70 else ""
-    return f"""\
-// {what}{", that many bytes into an array" if shared else ""}: the compiler moves no volatile load past another.
-__device__ __forceinline__ {kind} {name}({parameters})
-{{
-    {kind} v;
-    asm volatile("ld.volatile.{space}{suffix}.{unit} {registers}, [%{count}];"
-                 : {outputs}{gap} : {where});
-    return v;
-}}"""
-
-
-def pinned_registers(dtype: DType, width: int) -> tuple[int, str, str]:
-    """Registers of a load of ``width`` elements: how many, their PTX type, and their letter in inline assembly."""
-    if not dtype.alias:
-        return width, dtype.name, dtype.register
-    if width == 1:
-        return 1, f"u{dtype.bits}", dtype.register
-    return dtype.bytes * width // U32.bytes, U32.name, U32.register
+    return pinned_load(name, kind, load.src.array.space, dtype, width)

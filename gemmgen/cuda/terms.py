@@ -239,5 +239,6 @@ def declaration(array: Array, width: int) -> str:
     """``alignas(16) float regM[TM]``; ``width`` is the widest access to it, in elements."""
     own = array.align if array.space == "shared" or array.align > F32.bytes else array.dtype.bytes
     align = max(own, array.dtype.bytes * width)
-    prefix = f"alignas({align}) " if align > array.dtype.bytes and array.shape else ""
+    natural = min(array.dtype.bytes, F32.bytes)
+    prefix = f"alignas({align}) " if align > natural and array.shape else ""
     return f"{prefix}{array.dtype.c} {array.name}{dimensions(array.shape or ())}"

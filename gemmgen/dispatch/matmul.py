@@ -7,6 +7,7 @@ that repeats costs a look-up more than calling the kernel itself.
 from __future__ import annotations
 
 import sys
+import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,13 @@ from gemmgen.api.operands import scalar
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gemmgen.api.kernel import Kernel
     from gemmgen.dispatch.select import Choice
     from gemmgen.dispatch.shipped import Winner
+    from gemmgen.tune.records import Records
+    from gemmgen.tune.rows import Machine, Record
     from gemmgen.tune.shapes import Align, Shape
 
 HOST = -1
@@ -39,12 +44,13 @@ def matmul(
     """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU.
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), all on one GPU (torch, CuPy, anything with DLPack), or NumPy arrays; C
-    is updated in place and returned, or a new array where it is None (then beta is 0). The kernel is one of the winners
-    that ship with gemmgen, else of the user's own records (``gemmgen tune``), else the model's choice; it is compiled
-    at the first call. Without a GPU, NumPy arrays are computed on the simulator, by a kernel without asynchronous
-    copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is enqueued on ``stream``, else on
-    the current one, without waiting. ``unordered``: the kernel may add up in no fixed order, where that is faster; else
-    the result is the same bit by bit at every call. Raises ArgumentError for operands that do not fit.
+    is updated in place and returned, or a new array where it is None (then beta is 0). The kernel is one of the user's
+    own records (``gemmgen tune``) under this driver and NVRTC, else of the winners that ship with gemmgen, else the
+    model's choice; it is compiled at the first call. Without a GPU, NumPy arrays are computed on the simulator, by a
+    kernel without asynchronous copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is
+    enqueued on ``stream``, else on the current one, without waiting. ``unordered``: the kernel may add up in no fixed
+    order, where that is faster; else the result is the same bit by bit at every call. Raises ArgumentError for operands
+    that do not fit.
     """
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
@@ -154,27 +160,56 @@ def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool) -> Choice
 
     row = gpu_named(SIMULATED_GPU) if ordinal == HOST else gpu_of(devices.get(ordinal))
     found = shipped(row.arch)
-    name = None if ordinal == HOST else devices.get(ordinal).name
-    return choose(shape, align, row, () if found is None else found.rows, _own(name, unordered), unordered)
+    machine = None if ordinal == HOST else _machine(ordinal)
+    own = () if machine is None else _own(machine.gpu, unordered, machine)
+    stale = () if machine is None else _stale(machine, unordered)
+    return choose(shape, align, row, () if found is None else found.rows, own, unordered, stale)
 
 
 @lru_cache(maxsize=16)
-def _own(gpu: str | None, unordered: bool = False) -> tuple[Winner, ...]:
-    """The user's own records for a GPU, read once; none where there is no file, or it cannot be read."""
-    from gemmgen.dispatch.shipped import winners
-    from gemmgen.tune.records import Records, RecordsError, default_path
+def _machine(ordinal: int) -> Machine | None:
+    """What a record must have been measured on to hold for a GPU today; None where there are no records to ask."""
+    from gemmgen.runtime import device as devices
+    from gemmgen.tune.gpu import machine_of
+    from gemmgen.tune.records import default_path
 
-    if gpu is None or not default_path().is_file():
+    return machine_of(devices.get(ordinal)) if default_path().is_file() else None
+
+
+@lru_cache(maxsize=16)
+def _own(gpu: str | None, unordered: bool = False, machine: Machine | None = None) -> tuple[Winner, ...]:
+    """The user's own records for a GPU, and under the driver and NVRTC of ``machine`` where it is given; read once."""
+    if gpu is None:
+        return ()
+    return _recorded(lambda book: book.best(gpu, unordered=unordered, machine=machine))
+
+
+@lru_cache(maxsize=16)
+def _stale(machine: Machine, unordered: bool = False) -> tuple[Winner, ...]:
+    """The user's records for the machine's GPU that were measured under another driver or NVRTC; read once."""
+    return _recorded(lambda book: book.stale(machine, unordered=unordered))
+
+
+def _recorded(wanted: Callable[[Records], list[Record]]) -> tuple[Winner, ...]:
+    """Records of the user's file; none where there is no such file. One that cannot be read is warned of, and so are
+    its damaged rows."""
+    from gemmgen.dispatch.shipped import winners
+    from gemmgen.tune.records import READ_WAIT_S, Records, RecordsError, RecordsWarning, default_path
+
+    if not default_path().is_file():
         return ()
     try:
-        with Records() as book:
-            return winners(book.best(gpu, unordered=unordered))
-    except RecordsError:
+        with Records(write=False, wait_s=READ_WAIT_S) as book:
+            found = winners(wanted(book))
+            book.warn()
+        return found
+    except RecordsError as error:
+        warnings.warn(f"records are not used: {error}", RecordsWarning, stacklevel=2)
         return ()
 
 
 def forget() -> None:
     """Choose anew at the next calls, for example after tuning in this process."""
-    for cached in (_kernel, _kernel_of, _shared, _choice, _own):
+    for cached in (_kernel, _kernel_of, _shared, _choice, _machine, _own, _stale):
         cached.cache_clear()
     _SEEN.clear()

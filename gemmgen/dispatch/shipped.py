@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,17 +41,36 @@ class Shipped:
 
 @lru_cache(maxsize=8)
 def shipped(arch: str, folder: Path = FOLDER) -> Shipped | None:
-    """What ships for an architecture such as sm_90; None where nothing does."""
+    """What ships for an architecture such as sm_90; None where nothing does. Damaged files and rows are skipped, and
+    warned of."""
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["arch"] == arch:
-            return Shipped(found["gpu"], found["arch"], tuple(_winner(row) for row in found["rows"]))
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found["arch"] == arch:
+                return Shipped(found["gpu"], found["arch"], tuple(_winners(path, found["rows"])))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            _skipped(path, error)
     return None
 
 
+def _winners(path: Path, rows: list[Any]) -> Iterator[Winner]:
+    for i, row in enumerate(rows):
+        try:
+            yield _winner(row)
+        except (ValueError, KeyError, TypeError) as error:
+            _skipped(f"{path}: row {i}", error)
+
+
 def _winner(row: dict[str, Any]) -> Winner:
+    m, n, k = row["m"], row["n"], row["k"]
     a, b, c = row["align"]
-    return Winner((row["m"], row["n"], row["k"]), (a, b, c), row["spec"], row.get("seconds"))
+    if not all(type(v) is int and v > 0 for v in (m, n, k, a, b, c)) or not isinstance(row["spec"], str):
+        raise TypeError(f"sizes and alignments are whole numbers, and a spec is text: {row!r:.200}")
+    return Winner((m, n, k), (a, b, c), row["spec"], row.get("seconds"))
+
+
+def _skipped(what: object, error: Exception) -> None:
+    warnings.warn(f"{what}: damaged, and skipped: {type(error).__name__}: {error}", stacklevel=2)
 
 
 def winners(records: Iterable[Record]) -> tuple[Winner, ...]:

@@ -7,11 +7,12 @@ from typing import Literal
 
 from gemmgen.ir.expr import Const, Expr, show, value_of
 from gemmgen.ir.memory import Array, shared_size
-from gemmgen.ir.nodes import ORDERING, Call, Stmt, Sync, edit, walk
+from gemmgen.ir.nodes import Call, Stmt, Sync, edit, walk
 from gemmgen.ir.program import Part, Program
 from gemmgen.ir.text import array_text, print_body
 from gemmgen.ir.types import DIMS, F32, DType, Matrix
 from gemmgen.ir.variant import Variant
+from gemmgen.isa.table import Ordering
 
 ALONE = Const(1)
 """The size of a cluster where there are none."""
@@ -157,7 +158,7 @@ class KernelIR:
 
     def waits(self) -> list[Call]:
         """The other synchronisation, in program order: commits, waits, arrivals, fences, barriers being set up."""
-        return [s for s in walk(self.body) if isinstance(s, Call) and not ORDERING.isdisjoint(s.row.effects)]
+        return [s for s in walk(self.body) if isinstance(s, Call) and s.row.orders not in (None, Ordering.ALLOW)]
 
     def without(self, sync: Sync | Call) -> KernelIR:
         """The same kernel with one of its ``syncs()`` or ``waits()`` left out (to show that it is needed)."""

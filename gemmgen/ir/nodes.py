@@ -213,10 +213,6 @@ Stmt: TypeAlias = (
 )
 
 
-ORDERING = frozenset({"commit", "wait", "init", "fence", "arrive", "acquire"})
-"""Effects of instructions that do nothing but put accesses in order."""
-
-
 def children(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The bodies that a statement holds."""
     match s:

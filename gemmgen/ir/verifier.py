@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from gemmgen.ir.expr import Expr, Var, value_of
 from gemmgen.ir.facts import is_uniform, variables
 from gemmgen.ir.kernel import KernelIR
-from gemmgen.ir.lane_values import LANE_VALUES
 from gemmgen.ir.memory import Array, Pointer, Ref, shape_of
 from gemmgen.ir.nodes import (
     Alloc,
@@ -39,9 +38,10 @@ from gemmgen.ir.nodes import (
 )
 from gemmgen.ir.references import references
 from gemmgen.ir.types import VECTOR_BYTES, WARP
+from gemmgen.isa.lane_values import LANE_VALUES
 
 if TYPE_CHECKING:
-    from gemmgen.isa.table import Instruction
+    from gemmgen.isa.table import Instruction, Operand
 
 BUILT_IN = frozenset(
     f"{name}.{axis}" for name in ("threadIdx", "blockIdx", "blockDim", "gridDim") for axis in "xyz"
@@ -215,9 +215,26 @@ def _called(row: Instruction, args: tuple[Ref | Expr | MapRef, ...], ir: KernelI
     for a in args:
         if isinstance(a, MapRef) and a.name not in maps:
             yield f"tensor map {a.name} is no parameter"
+    if len(args) != len(row.operands):
+        yield f"{row.name} takes {len(row.operands)} arguments, and has {len(args)}"
+    for number, (a, operand) in enumerate(zip(args, row.operands, strict=False)):
+        if not _fits(a, operand):
+            yield f"argument {number} of {row.name} is to be a {operand.kind}"
     for move in row.moves:
         if move.argument >= len(args):
             yield f"argument {move.argument} is moved, and there are {len(args)}"
+
+
+def _fits(a: Ref | Expr | MapRef, operand: Operand) -> bool:
+    """Whether an argument is what an instruction takes there."""
+    match a:
+        case MapRef():
+            return operand.kind == "map"
+        case Ref():
+            space = "shared" if operand.kind == "barrier" else operand.kind
+            return a.array.space == space and operand.dtype in (None, a.array.dtype)
+        case _:
+            return operand.kind == "value"
 
 
 def _reference(ref: Ref, scope: _Scope) -> Iterator[str]:

@@ -5,11 +5,15 @@ PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy" and "mba
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from gemmgen.ir.types import F32, DType
 from gemmgen.isa import async_meaning as meaning
-from gemmgen.isa.table import Instruction, Moved
+from gemmgen.isa.table import VALUE, Completion, Instruction, Moved, Needs, Operand, Ordering, Proxy
+
+LEAST_ASYNC_BYTES = 4
+"""Bytes that one cp.async moves at least (PTX ISA, "cp.async")."""
 
 SHARED_ADDRESS = """// The address of shared memory as instructions want it: 32 bits.
 __device__ __forceinline__ unsigned int shared_address(const void* p)
@@ -17,6 +21,15 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 """
+
+
+BARRIER, SEEN = Operand("barrier", "write"), Operand("barrier")
+
+
+def _copied(dtype: DType) -> tuple[Operand, ...]:
+    """Where to, and where from."""
+    to, source = Operand("shared", "write", dtype), Operand("global", "read", dtype)
+    return replace(to, completes=Completion.GROUP), replace(source, completes=Completion.GROUP)
 
 
 @cache
@@ -35,8 +48,8 @@ __device__ __forceinline__ void cp_async{nbytes}({dtype.c}* dst, const {dtype.c}
         f"cp_async{nbytes}",
         helper,
         meaning.copy(dtype.elements(nbytes)),
-        effects=("async write",),
-        arch=80,
+        operands=_copied(dtype),
+        arch=Needs(80),
         needs=(SHARED_ADDRESS,),
         moves=(Moved(1, "load", dtype.elements(nbytes), past_l1=past_l1), Moved(0, "store", dtype.elements(nbytes))),
     )
@@ -58,8 +71,8 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero({dtype.c}* dst, const {
         f"cp_async{nbytes}_or_zero",
         helper,
         meaning.copy(dtype.elements(nbytes)),
-        effects=("async write",),
-        arch=80,
+        operands=(*_copied(dtype), VALUE),
+        arch=Needs(80),
         needs=(SHARED_ADDRESS,),
         moves=(
             Moved(1, "load", width, guard=2, past_l1=past_l1),
@@ -77,8 +90,8 @@ __device__ __forceinline__ void cp_async_commit()
 }
 """,
     meaning=meaning.commit,
-    effects=("commit",),
-    arch=80,
+    orders=Ordering.COMMIT,
+    arch=Needs(80),
 )
 
 
@@ -95,8 +108,8 @@ __device__ __forceinline__ void cp_async_wait{pending}()
 }}
 """,
         meaning=meaning.wait_group(pending),
-        effects=("wait",),
-        arch=80,
+        orders=Ordering.WAIT,
+        arch=Needs(80),
     )
 
 
@@ -109,8 +122,9 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
 }
 """,
     meaning=meaning.initialise,
-    effects=("init",),
-    arch=90,
+    operands=(BARRIER, VALUE),
+    orders=Ordering.INIT,
+    arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
 
@@ -124,8 +138,8 @@ __device__ __forceinline__ void mbarrier_fence()
 }
 """,
     meaning=meaning.fence,
-    effects=("fence",),
-    arch=90,
+    orders=Ordering.FENCE,
+    arch=Needs(90),
 )
 
 MBARRIER_EXPECT = Instruction(
@@ -138,8 +152,9 @@ __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int
 }
 """,
     meaning=meaning.expect,
-    effects=("arrive",),
-    arch=90,
+    operands=(BARRIER, VALUE),
+    orders=Ordering.ARRIVE,
+    arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
 
@@ -158,8 +173,9 @@ __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 }
 """,
     meaning=meaning.release,
-    effects=("arrive",),
-    arch=90,
+    operands=(BARRIER,),
+    orders=Ordering.ARRIVE,
+    arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
 
@@ -177,8 +193,9 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
 }
 """,
     meaning=meaning.wait,
-    effects=("acquire",),
-    arch=90,
+    operands=(SEEN, VALUE),
+    orders=Ordering.ACQUIRE,
+    arch=Needs(90),
     needs=(SHARED_ADDRESS,),
 )
 
@@ -198,8 +215,14 @@ __device__ __forceinline__ void tma_load(ELEMENT* dst, const TensorMap* map, int
 }
 """.replace("ELEMENT", dtype.c),
         meaning=meaning.load_box,
-        effects=("async write", "complete"),
-        arch=90,
+        operands=(
+            Operand("shared", "write", dtype, Proxy.ASYNC, Completion.BARRIER),
+            Operand("map"),
+            VALUE,
+            VALUE,
+            BARRIER,
+        ),
+        arch=Needs(90),
         needs=(SHARED_ADDRESS,),
         moves=(Moved(1, "load", corner=(2, 3)),),
     )

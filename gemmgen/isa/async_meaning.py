@@ -1,6 +1,6 @@
 """What asynchronous copies and their barriers do, on NumPy arrays of lanes.
 
-``lanes`` and the arguments are those of :mod:`gemmgen.sim.calls`; what an instruction keeps between calls is in
+``lanes`` and the arguments are those of :mod:`gemmgen.isa.machine`; what an instruction keeps between calls is in
 ``lanes.state``. Copies land as late as the program allows: those of cp.async when their own thread waits for their
 group, those of the TMA engine one after another while someone waits for the barrier that counts their bytes. So data
 that is used too early is always seen to be.
@@ -12,13 +12,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.ir.types import WARP
+from gemmgen.ir.types import F32, VECTOR_BYTES, WARP, DType
+from gemmgen.isa.memory import LINE
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gemmgen.sim.calls import Flight, IndexArgument, Lanes, MapArgument, MemoryArgument, Wait
+    from gemmgen.isa.machine import Flight, IndexArgument, Lanes, MapArgument, MemoryArgument, Wait
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 COPIES, TENSORS = 0, 1
 """The asynchronous engines of a block, as the clock numbers them: cp.async, and TMA."""
-WORD = 4
 BOX_ALIGN = 128
 """Bytes to which a box in shared memory must be aligned (PTX ISA, "cp.async.bulk.tensor")."""
 
@@ -257,20 +257,22 @@ def load_box(
     along, across = box.map.box
     column, row = np.arange(along)[None, :, None], np.arange(across)[:, None, None]
     values = box.read(column + x()[lane], row + y()[lane]).reshape(along * across, -1)
-    at = swizzled(dst.first()[lane] + row * along + column, box.map.swizzle).reshape(along * across, -1)
+    dtype = box.map.dtype
+    at = swizzled(dst.first()[lane] + row * along + column, box.map.swizzle, dtype).reshape(along * across, -1)
     flight = dst.store_box(values, at, lane, TENSORS, max(BOX_ALIGN, 8 * box.map.swizzle))
     if flight is None:
         return
     box.count(x()[lane], y()[lane])
-    b.arriving.append(Arriving(flight, block, number, WORD * along * across))
+    b.arriving.append(Arriving(flight, block, number, dtype.bytes * along * across))
 
 
-def swizzled(words: Ints, span: int) -> Ints:
-    """Where the engine puts words whose rows are ``span`` bytes (32, 64 or 128; 0: it permutes nothing).
+def swizzled(elements: Ints, span: int, dtype: DType = F32) -> Ints:
+    """Where the engine puts elements whose rows are ``span`` bytes (32, 64 or 128; 0: it permutes nothing).
 
     The lowest bits of the number of a piece of 16 bytes are combined, by exclusive or, with as many of the bits from
     128 bytes on.
     """
     if not span:
-        return words
-    return words ^ (((words >> 5) & (span // 16 - 1)) << 2)
+        return elements
+    piece, pieces = dtype.elements(VECTOR_BYTES), span // VECTOR_BYTES
+    return elements ^ (elements // dtype.elements(LINE) & pieces - 1) * piece

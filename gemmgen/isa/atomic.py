@@ -8,16 +8,14 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemmgen.isa.table import Instruction, Moved
+from gemmgen.ir.types import F32
+from gemmgen.isa.table import Instruction, Moved, Needs, Operand
 
 if TYPE_CHECKING:
-    from gemmgen.sim.calls import Lanes, MemoryArgument, RegisterArgument
+    from gemmgen.isa.machine import Lanes, MemoryArgument, RegisterArgument
 
-ADD = "add"
-"""The effect of these instructions. The hardware counts them as reductions (op_red), apart from its stores; here they
-are stores like any other, of as many requests and sectors."""
-VECTOR_ARCH = 90
-"""The least architecture, as sm_90, that adds several neighbours in one access."""
+VECTOR_ARCH = Needs(90)
+"""The architectures that add several neighbours in one access."""
 
 
 def _add(lanes: Lanes, target: MemoryArgument, *values: RegisterArgument) -> None:
@@ -34,9 +32,12 @@ def global_add(width: int) -> Instruction:
     One is CUDA's own ``atomicAdd``; its result is not used, so that the compiler makes a reduction of it, which
     returns nothing. Of several CUDA has no function without an old value to return, so they are PTX.
     """
+    # The hardware counts them as reductions (op_red), apart from its stores; here they are stores like any other, of as
+    # many requests and sectors.
     moves = (Moved(0, "store", width),)
+    operands = (Operand("global", "add", F32), *(Operand("register", "read", F32) for _ in range(width)))
     if width == 1:
-        return Instruction("atomicAdd", "", _add, (ADD,), moves=moves)
+        return Instruction("atomicAdd", "", _add, operands, moves=moves)
     letters = "xyzw"[:width]
     parameters = ", ".join(f"float {x}" for x in letters)
     registers = ", ".join(f"%{i + 1}" for i in range(width))
@@ -49,4 +50,4 @@ __device__ __forceinline__ void add_float{width}(float* p, {parameters})
                  :: "l"(p), {inputs} : "memory");
 }}
 """
-    return Instruction(f"add_float{width}", helper, _add, (ADD,), VECTOR_ARCH, moves=moves)
+    return Instruction(f"add_float{width}", helper, _add, operands, arch=VECTOR_ARCH, moves=moves)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from functools import cache
 
+from gemmgen.ir.types import F32
 from gemmgen.isa.async_copy import SHARED_ADDRESS
-from gemmgen.isa.table import Instruction
+from gemmgen.isa.table import VALUE, Instruction, Needs, Operand, Ordering
 
 PORTABLE_SIZE = 8
 """Blocks of a cluster that every GPU with clusters runs (CUDA C++ Programming Guide, "Thread Block Clusters")."""
-CLUSTER_ARCH = 90
+CLUSTER_ARCH = Needs(90)
 
 CLUSTER_SYNC = Instruction(
     "cluster_sync",
@@ -23,7 +24,7 @@ __device__ __forceinline__ void cluster_sync()
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 """,
-    effects=("cluster",),
+    orders=Ordering.MEET,
     arch=CLUSTER_ARCH,
 )
 
@@ -52,4 +53,5 @@ __device__ __forceinline__ {kind} {name}(const float* array, int bytes, int rank
     return v;
 }}
 """
-    return Instruction(name, helper, effects=("cluster",), arch=CLUSTER_ARCH, needs=(SHARED_ADDRESS,))
+    operands = (Operand("shared", "read", F32), VALUE, VALUE)
+    return Instruction(name, helper, operands=operands, arch=CLUSTER_ARCH, needs=(SHARED_ADDRESS,))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gemmgen.isa.table import Instruction
+from gemmgen.isa.table import Instruction, Needs, Ordering
 
 if TYPE_CHECKING:
-    from gemmgen.sim.calls import Lanes
+    from gemmgen.isa.machine import Lanes
 
-DEPENDENT_ARCH = 90
+DEPENDENT_ARCH = Needs(90)
 
 
 def _allow(lanes: Lanes) -> None:
@@ -21,7 +21,7 @@ def _allow(lanes: Lanes) -> None:
 
 def _wait(lanes: Lanes) -> None:
     """The active lanes see all that the kernel before wrote."""
-    lanes.machine.await_previous(lanes.active)
+    lanes.await_previous()
 
 
 ALLOW_NEXT_KERNEL = Instruction(
@@ -34,7 +34,7 @@ __device__ __forceinline__ void allow_next_kernel()
 }
 """,
     meaning=_allow,
-    effects=("allow",),
+    orders=Ordering.ALLOW,
     arch=DEPENDENT_ARCH,
 )
 
@@ -47,6 +47,6 @@ __device__ __forceinline__ void wait_for_previous_kernel()
 }
 """,
     meaning=_wait,
-    effects=("wait",),
+    orders=Ordering.WAIT,
     arch=DEPENDENT_ARCH,
 )

@@ -3,7 +3,9 @@
 The rule for shared memory was measured on an H200 (sm_90), counter by counter. An instruction of 1, 2 or 4 words a
 lane is served in 1, 2 or 4 phases of 32, 16 or 8 consecutive lanes. A phase costs the largest number of distinct
 words that it asks of one of the 32 banks. A load of 2 or 4 words in which every lane's address equals that of its
-neighbour (lane ^ 1), or every lane's that of lane ^ 2, is served in half as many phases. Stores never merge.
+neighbour (lane ^ 1), or every lane's that of lane ^ 2, is served in half as many phases. Stores never merge. An access
+of less than a word a lane is served as one of the word that it lies in: lanes that load or store different parts of one
+word ask for that word once.
 
 Global memory moves in sectors. An ordinary access takes the distinct ones of its warp. Two others were measured too, on
 an H200, by launches of single warps and boxes whose addresses were chosen one by one:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 BANKS = 32
+WORD = 4
+"""Bytes of a word: what one bank of shared memory gives to all lanes that ask for it."""
 SECTOR = 32
 """Bytes of a sector: the unit in which global memory is moved."""
 UNIT = 16
@@ -99,6 +103,12 @@ def _phase_cost(lanes: Sequence[int | None], width: int) -> int:
 
 
 # --- Many warps at once -------------------------------------------------------------------------------------------
+
+
+def in_words(addresses: Lanes, nbytes: int) -> tuple[Lanes, int]:
+    """An access of ``nbytes`` a lane at these byte addresses, as :func:`wavefronts_of` takes it: the first word of
+    every lane, and words a lane. What is narrower than a word is served as the word that it lies in."""
+    return addresses // WORD, max(1, nbytes // WORD)
 
 
 def wavefronts_of(words: Lanes, active: Mask, width: int = 1, store: bool = False) -> Lanes:

@@ -6,10 +6,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gemmgen.ir.types import DType
-from gemmgen.isa.table import Instruction
+from gemmgen.isa.table import Instruction, Operand
 
 if TYPE_CHECKING:
-    from gemmgen.sim.calls import Lanes, RegisterArgument
+    from gemmgen.isa.machine import Lanes, RegisterArgument
 
 
 def _copy(lanes: Lanes, own: RegisterArgument, value: RegisterArgument) -> None:
@@ -30,4 +30,5 @@ __device__ __forceinline__ void own_register({kind}& own, {kind} value)
 }}
 """,
         meaning=_copy,
+        operands=(Operand("register", "write", dtype), Operand("register", "read", dtype)),
     )

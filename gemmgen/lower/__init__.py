@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING
 from gemmgen.ir.kernel import ALONE, KernelIR, Param, Pipeline, Source
 from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.ir.verifier import enabled, verify
+from gemmgen.isa.table import Completion
 from gemmgen.lower.asserts import assertions
+from gemmgen.lower.engine import tensor_maps
+from gemmgen.lower.kernel import kernel_body
 from gemmgen.lower.layout import tile_array
 from gemmgen.lower.lines import launched_early
 from gemmgen.lower.order import RENUMBERED, grid_of_blocks
 from gemmgen.lower.place import constants, place
-from gemmgen.lower.product import Fragments
 from gemmgen.lower.program import program_of
 from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scale import scaling
 from gemmgen.lower.scope import Scope
-from gemmgen.lower.walk import Walk
+from gemmgen.lower.tiles import tile_copies
+from gemmgen.lower.walk import parts_of
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.rewrites import build
+from gemmgen.tile.sums import InCluster, InMemory
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -71,11 +75,11 @@ def lower_program(p: TileProgram) -> KernelIR:
     constants(s)
     placement, at = place(s)
     shared = {b.name: tile_array(s, b) for b in p.buffers}
-    walk = Walk(s, at, Fragments(s, at), shared)
-    body = walk.kernel(placement)
-    maps = () if walk.engine is None else walk.engine.maps
-    barriers = () if walk.engine is None else walk.engine.barriers
-    sums = tuple(x.array for x in (walk.sums, walk.staged) if x is not None)
+    copies = tile_copies(s, shared)
+    w = parts_of(s, at)
+    body = kernel_body(w, placement, shared, copies)
+    maps = tensor_maps(p)
+    sums = tuple(x.array for x in (w.sums, w.staged) if x is not None)
     return KernelIR(
         name=p.name,
         variant=p.variant,
@@ -85,15 +89,15 @@ def lower_program(p: TileProgram) -> KernelIR:
         params=(*_params(s), *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
         grid=grid_of_blocks(s),
-        shared=(*shared.values(), *barriers, *sums),
+        shared=(*shared.values(), *w.syncs.arrays, *sums),
         body=body,
         min_blocks=_min_blocks(p),
         tensor_maps=maps,
-        first=scaling(p) if p.output.atomic else None,
+        first=scaling(p) if isinstance(p.sums, InMemory) else None,
         then=reduction(p) if p.second_kernel else None,
         notes=_notes(p),
-        cluster=s.constants["SPLIT_K"].expr if walk.sums is not None else ALONE,
-        arriving=("C",) if p.dependent and p.output.atomic else (),
+        cluster=s.constants["SPLIT_K"].expr if w.sums is not None else ALONE,
+        arriving=("C",) if p.sums.early and isinstance(p.sums, InMemory) else (),
         renumbered=RENUMBERED if p.group_m > 1 or p.persistent else (),
         matrices=tuple(replace(x, dtype=p.stored) if x.name == "C" else x for x in p.matrices),
         tile=p.block,
@@ -116,7 +120,7 @@ def _persistent_note(p: TileProgram) -> tuple[str, ...]:
 
 def _maps_note(p: TileProgram) -> tuple[str, ...]:
     boxes = []
-    for c in p.copies if p.how == "tma" else ():
+    for c in p.landing(Completion.BARRIER):
         tile = p.buffer(c.operand)
         span = tile.dtype.bytes * tile.layout.extents[1] if tile is not None and tile.layout.swizzle else 0
         permuted = f", rows swizzled over {span} bytes" if span else ""
@@ -126,16 +130,16 @@ def _maps_note(p: TileProgram) -> tuple[str, ...]:
 
 
 def _split_note(p: TileProgram) -> tuple[str, ...]:
-    if p.split_k == 1:
+    if p.sums.parts == 1:
         return ()
-    if p.cluster_sums:
-        blocks = f"Launched with {p.split_k} blocks along z for each tile of C, which are a thread-block cluster"
+    if isinstance(p.sums, InCluster):
+        blocks = f"Launched with {p.sums.parts} blocks along z for each tile of C, which are a thread-block cluster"
         return (f"{blocks}: each leaves its sums in shared memory, and adds up a share of all.",)
-    if p.output.atomic:
+    if isinstance(p.sums, InMemory):
         return _atomics_notes(p)
     line = "row" if p.contiguous("C") == "n" else "column"
     lines = "M rows" if line == "row" else "N columns"
-    early = ", and is launched while this kernel still runs" if p.dependent else ""
+    early = ", and is launched while this kernel still runs" if p.sums.early else ""
     return (
         f"Launched with C pointing to a workspace: a matrix of {lines} for each blockIdx.z, ldc elements from one "
         f"{line} to the next, with alpha 1 and beta 0. {p.name}_reduce makes C of them{early}.",
@@ -144,11 +148,11 @@ def _split_note(p: TileProgram) -> tuple[str, ...]:
 
 def _atomics_notes(p: TileProgram) -> tuple[str, ...]:
     first = f"{p.name}_scale"
-    blocks = f"Launched with {p.split_k} blocks along z for each tile of C, each with a part of K, behind {first}"
+    blocks = f"Launched with {p.sums.parts} blocks along z for each tile of C, each with a part of K, behind {first}"
     return (
         f"{blocks}, which makes C beta * C. They add to C in no fixed order, and a sum of floats depends on its order: "
         f"the last bits of a result may differ from run to run.",
-        *((launched_early(first),) if p.dependent else ()),
+        *((launched_early(first),) if p.sums.early else ()),
     )
 
 
@@ -160,7 +164,7 @@ def _min_blocks(p: TileProgram) -> int | None:
 
 def _params(s: Scope) -> tuple[Param, ...]:
     """What is added to C by atomics has nothing to do with beta."""
-    return tuple(x for x in _all_params(s) if x.name != "beta" or not s.p.output.atomic)
+    return tuple(x for x in _all_params(s) if x.name != "beta" or not isinstance(s.p.sums, InMemory))
 
 
 def _all_params(s: Scope) -> tuple[Param, ...]:

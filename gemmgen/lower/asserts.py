@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gemmgen.ir.kernel import Assertion
 from gemmgen.tile.program import TileProgram
+from gemmgen.tile.sums import InCluster
 
 
 def assertions(p: TileProgram) -> tuple[Assertion, ...]:
@@ -21,16 +22,16 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
     found += [_vector(c.operand, p, c.width) for c in p.copies if c.width > 1]
     if p.output.tile is not None and p.output.width > 1:
         found.append(_vector("C", p, p.output.width))
-    if p.cluster_sums:
-        found.append(_sums(p))
+    if isinstance(p.sums, InCluster):
+        found.append(_sums(p.sums.width))
     unroll = p.product.unroll
     if p.copies and unroll and unroll < p.extent("k"):
         found.append(Assertion("BK % UNROLL == 0", "a tile is whole runs of unrolled steps"))
     return tuple(found)
 
 
-def _sums(p: TileProgram) -> Assertion:
-    each = f" * {p.cluster_sums}" if p.cluster_sums > 1 else ""
+def _sums(width: int) -> Assertion:
+    each = f" * {width}" if width > 1 else ""
     return Assertion(f"PIECES * THREADS{each} == BM * BN", "the pieces of all threads are the block's tile")
 
 

@@ -18,6 +18,7 @@ from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, element, register_tile
 from gemmgen.lower.scope import BLOCK_Z, LDC, Scope, let
+from gemmgen.tile.sums import InCluster
 
 ORIGIN = "use clusterReduce"
 
@@ -31,7 +32,8 @@ class ClusterSums:
 
     def __init__(self, s: Scope, at: Place, f: Fragments) -> None:
         self.s, self.at, self.f = s, at, f
-        self.width = s.p.cluster_sums
+        assert isinstance(s.p.sums, InCluster)
+        self.width = s.p.sums.width
         self.by_rows = s.p.contiguous("C") == "n"
         runs, run = (at.n_iter, at.tn) if self.by_rows else (at.m_iter, at.tm)
         self.per_run = Const(1) if value_of(run) == self.width else run // self.width
@@ -41,7 +43,7 @@ class ClusterSums:
         factors = [str(x) for x in (f.rows, f.cols) if value_of(x) != 1] or ["1"]
         piece = f"pieces of {F32.bytes * self.width} bytes in a thread's sums" if self.width > 1 else "sums of a thread"
         self.pieces = s.constant("PIECES", total, f"{' * '.join(factors)}{each}", piece)
-        splits = s.p.split_k
+        splits = s.p.sums.parts
         share = -(-total // splits)
         why = "of them, what one block of a cluster adds up"
         text = "PIECES / SPLIT_K" if total % splits == 0 else "(PIECES + SPLIT_K - 1) / SPLIT_K"
@@ -103,7 +105,7 @@ class ClusterSums:
 
     def _number(self, out: list[Stmt], own: Expr) -> Expr:
         """Which piece of each thread the ``own``-th of this block's share is."""
-        rank = Var(BLOCK_Z.name, 0, self.s.p.split_k - 1, uniform=True)
+        rank = Var(BLOCK_Z.name, 0, self.s.p.sums.parts - 1, uniform=True)
         return let(out, "number", rank * self.share + own)
 
     def _where(self, number: Expr, body: list[Stmt]) -> list[Stmt]:

@@ -9,6 +9,7 @@ from math import ceil
 from gemmgen.ir.expr import Const, Expr, smaller, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, For, If, Load, Pointer, Ref, Stmt, Store
 from gemmgen.isa.async_copy import cp_async, cp_async_or_zero
+from gemmgen.isa.table import Completion
 from gemmgen.lower.layout import element_of
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import LEADING, Scope
@@ -68,8 +69,10 @@ class TileCopy:
     def whole(self, come: Origin, stage: Expr | None) -> list[Stmt]:
         """Bring in a tile: through registers at once, or started asynchronously."""
 
+        asynchronous = self.c.via.lands is not Completion.NOW
+
         def one(at: Access) -> list[Stmt]:
-            if self.c.how == "cpasync":
+            if asynchronous:
                 return self._start(at, come, stage)
             staged = Array(
                 "staged", "register", self.buffer.dtype, shape=(Const(self.c.width),) if self.c.width > 1 else ()
@@ -77,7 +80,7 @@ class TileCopy:
             return [Alloc(staged), self._load(at, come, staged, ()), *self._put(at, stage, staged, ())]
 
         body = self._loops(one)
-        return [_by_fours(x) for x in body] if self.c.how == "cpasync" and self.passes > MANY_PASSES else body
+        return [_by_fours(x) for x in body] if asynchronous and self.passes > MANY_PASSES else body
 
     def fetch(self, come: Origin) -> list[Stmt]:
         """Only as far as the registers."""

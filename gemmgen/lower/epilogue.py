@@ -12,6 +12,7 @@ from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, element
 from gemmgen.lower.scope import BETA, LDC, Scope
+from gemmgen.tile.sums import InMemory
 
 
 def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
@@ -30,7 +31,7 @@ def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
             m, n = pi * at.tm + i, q * at.tn + j
             return element(f.acc, (f.rows, f.cols), (m, n + v) if along_n else (m + v, n))
 
-        stored = add(result, target, width) if p.output.atomic else store(s, result, target, width)
+        stored = add(result, target, width) if isinstance(p.sums, InMemory) else store(s, result, target, width)
         where = inside(s, row, col) if guarded else None
         return stored if where is None else [If(where, tuple(stored))]
 

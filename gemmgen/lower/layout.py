@@ -12,21 +12,19 @@ from gemmgen.tile.program import Buffer, Layout
 
 BANK_UNITS = 8
 """Pieces of 16 bytes in one row of all banks."""
-SWIZZLE_ALIGN = 1024
-"""Bytes to which a tile that TMA swizzles must be aligned (PTX ISA, "Swizzling modes")."""
 
 
-def tile_array(s: Scope, b: Buffer, over: tuple[str, ...] = ()) -> Array:
+def tile_array(s: Scope, b: Buffer) -> Array:
     """The shared array of a buffer, which may take the place of others."""
     rows, cols = (s.extent(d) for d in b.layout.dims)
     lead: tuple[Expr, ...] = ()
     if b.stages > 1:
         lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
-    align = 16 if s.p.how != "tma" or over else SWIZZLE_ALIGN if b.layout.swizzle else 128
+    align = VECTOR_BYTES if b.over else s.p.copy(b.operand).via.align(b.layout)
     if b.layout.pad:
         why = f"elements left empty after each row of {b.name}"
         cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
-    return Array(b.name, "shared", b.dtype, (*lead, rows, cols), align=align, over=over)
+    return Array(b.name, "shared", b.dtype, (*lead, rows, cols), align=align, over=b.over)
 
 
 def element_of(

@@ -11,7 +11,7 @@ from gemmgen.ir.types import F32, VECTOR_BYTES, DType
 from gemmgen.ir.variant import Variant
 from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, LDC, M, N, global_array, let
 from gemmgen.tile.program import TileProgram
-from gemmgen.tile.rewrites import widest
+from gemmgen.tile.transport import widest
 
 THREADS = 256
 

@@ -78,8 +78,8 @@ def grid_of_blocks(s: Scope) -> tuple[Expr, Expr, Expr]:
     """The blocks that are launched along x, y and z, from M and N."""
     rows, columns = (_tiles_along(s, dim, always=True) for dim in ("m", "n"))
     if not s.p.persistent:
-        return columns, rows, Const(s.p.split_k)
-    return smaller(s.p.persistent, rows * columns), Const(1), Const(s.p.split_k)
+        return columns, rows, Const(s.p.sums.parts)
+    return smaller(s.p.persistent, rows * columns), Const(1), Const(s.p.sums.parts)
 
 
 # --- Both -------------------------------------------------------------------------------------------------------------

@@ -165,11 +165,11 @@ def _edges(s: Scope) -> list[Stmt]:
 
 def _slice_of_k(s: Scope) -> list[Stmt]:
     """Which part of K this block sums, where several share it: whole steps of BK, nothing for a block too many."""
-    if s.p.split_k == 1:
+    if s.p.sums.parts == 1:
         return []
     out: list[Stmt] = []
     why = "blocks that share the sum over K of one tile of C"
-    splits = s.constant("SPLIT_K", s.p.split_k, str(s.p.split_k), why)
+    splits = s.constant("SPLIT_K", s.p.sums.parts, str(s.p.sums.parts), why)
     step = s.constants["BK"].expr if "BK" in s.constants else Const(1)
     whole = (K + (step * splits - 1)) // (step * splits) * step
     size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")

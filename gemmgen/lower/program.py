@@ -6,11 +6,12 @@ from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.program import Program, Step, Workspace
 from gemmgen.ir.reach import global_bytes
 from gemmgen.tile.program import TileProgram
+from gemmgen.tile.sums import InMemory
 
 
 def program_of(p: TileProgram, exact: KernelIR) -> Program:
     """The program of a spec whose exact variant is ``p``, lowered as ``exact``."""
-    (bm, bn, bk), parts = p.block, p.split_k
+    (bm, bn, bk), parts = p.block, p.sums.parts
     found = [global_bytes(ir) for ir in exact.kernels]
     needs = tuple((x.name, max([x.dtype.bytes, *(w[x.name] for w in found if x.name in w)])) for x in p.matrices)
     return Program(
@@ -27,11 +28,11 @@ def program_of(p: TileProgram, exact: KernelIR) -> Program:
 
 
 def _steps(p: TileProgram) -> tuple[Step, ...]:
-    if p.output.atomic:
+    if isinstance(p.sums, InMemory):
         return (
             Step("first", "lines", skipped="beta is 1"),
-            Step("main", parts=p.split_k, skipped="K is 0", early=p.dependent),
+            Step("main", parts=p.sums.parts, skipped="K is 0", early=p.sums.early),
         )
     if p.second_kernel:
-        return (Step("main", parts=p.split_k, output="workspace"), Step("then", "lines", early=p.dependent))
-    return (Step("main", parts=p.split_k),)
+        return (Step("main", parts=p.sums.parts, output="workspace"), Step("then", "lines", early=p.sums.early))
+    return (Step("main", parts=p.sums.parts),)

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.kernel import Constant, KernelIR, Param
-from gemmgen.ir.nodes import Alloc, Array, Call, Compute, FBin, If, Load, Read, Ref, Scalar, Section, Stmt
-from gemmgen.isa.dependent import WAIT_FOR_PREVIOUS_KERNEL
+from gemmgen.ir.nodes import (
+    Alloc,
+    Array,
+    Compute,
+    FBin,
+    If,
+    Load,
+    Read,
+    Ref,
+    Scalar,
+    Section,
+    Stmt,
+)
 from gemmgen.lower.epilogue import put
 from gemmgen.lower.lines import Lines, launched_early, lines_of
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import BETA, BLOCK_X, global_array
+from gemmgen.lower.syncs import beside
+from gemmgen.tile.order import order
 from gemmgen.tile.program import TileProgram
+from gemmgen.tile.statements import AddUp
 
 WORKSPACE = Array("W", "global", shape=None, const=True)
 LDW = Var("ldw", 0, None, uniform=True, dtype="i64")
@@ -22,9 +36,13 @@ def reduction(p: TileProgram) -> KernelIR:
     A block takes one row of C (of its columns, where C is stored by columns); the workspace lies as C does.
     """
     x = lines_of(p)
-    splits = Constant("SPLIT_K", p.split_k, str(p.split_k), "slices to add up")
+    # Waits stand in front of the branch: a kernel whose threads all wait ends no earlier than the one before it, and so
+    # nothing that follows on the stream, as the sums of the next product in the same workspace, starts before that.
+    waits = beside(order(p, (AddUp(),), "then"))
+    splits = Constant("SPLIT_K", p.sums.parts, str(p.sums.parts), "slices to add up")
     main = Section(
-        "Add up the slices in their order, and store", (*_wait(p), If(x.inside, tuple(_sum(x, splits.expr))))
+        "Add up the slices in their order, and store",
+        (*waits, If(x.inside, tuple(_sum(x, splits.expr)))),
     )
     return KernelIR(
         name=f"{p.name}_reduce",
@@ -49,8 +67,8 @@ def reduction(p: TileProgram) -> KernelIR:
         part="then",
         main=p.name,
         matrices=p.matrices,
-        notes=(launched_early(p.name),) if p.dependent else (),
-        arriving=(WORKSPACE.name,) if p.dependent else (),
+        notes=(launched_early(p.name),) if p.sums.early else (),
+        arriving=(WORKSPACE.name,) if p.sums.early else (),
     )
 
 
@@ -81,15 +99,6 @@ def _sum(x: Lines, splits: Expr) -> list[Stmt]:
         If(BETA.ne(0), keep),
         *put(x.target, total, width, x.dtype, "split_k"),
     ]
-
-
-def _wait(p: TileProgram) -> tuple[Stmt, ...]:
-    """In front of the branch: a kernel whose threads all wait ends no earlier than the one before it, and so nothing
-    that follows on the stream, as the sums of the next product in the same workspace, starts before that."""
-    if not p.dependent:
-        return ()
-    why = f"the blocks of {p.name} may still be writing W"
-    return (Call(WAIT_FOR_PREVIOUS_KERNEL, (), why, origin="use dependentLaunch"),)
 
 
 def _add(to: Ref, what: FBin | Read) -> Compute:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from gemmgen.ir.expr import Const
 from gemmgen.ir.kernel import KernelIR, Param
-from gemmgen.ir.nodes import Alloc, Call, Compute, FBin, If, Load, Read, Scalar, Section, Stmt, Store
-from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
+from gemmgen.ir.nodes import Alloc, Compute, FBin, If, Load, Read, Scalar, Section, Store
 from gemmgen.lower.lines import lines_of
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import BETA, global_array
+from gemmgen.lower.syncs import beside
+from gemmgen.tile.order import order
 from gemmgen.tile.program import TileProgram
+from gemmgen.tile.statements import Prepare
 
 ORIGIN = "use atomics"
 
@@ -25,7 +27,7 @@ def scaling(p: TileProgram) -> KernelIR:
     )
     keep = (Alloc(old), Load(first[1], x.target, x.width, None, ORIGIN), *scaled)
     body = (Alloc(out, 0.0), If(BETA.ne(0), keep), Store(x.target, first[0], x.width, None, ORIGIN))
-    early: tuple[Stmt, ...] = (Call(ALLOW_NEXT_KERNEL, (), origin="use dependentLaunch"),) if p.dependent else ()
+    early = beside(order(p, (Prepare(),), "first"))
     main = Section("Scale, or clear without a look at what is there", (If(x.inside, body),))
     return KernelIR(
         name=f"{p.name}_scale",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, lift, value_of
 from gemmgen.ir.facts import is_uniform
 from gemmgen.ir.kernel import Constant
-from gemmgen.ir.nodes import Array, For, Let, Pointer, Stmt, Sync
+from gemmgen.ir.nodes import Array, For, Let, Pointer, Stmt
 from gemmgen.ir.types import Dim, DType
 from gemmgen.tile.program import TileProgram
 
@@ -48,7 +47,6 @@ class Scope:
     constants: dict[str, Constant] = field(default_factory=dict)
     threads: int = 0
     tid: Expr = field(default_factory=lambda: Const(0))
-    syncs: int = 0
     first_k: Expr = field(default_factory=lambda: Const(0))
     depth: Expr = K
     tile_row: Expr = BLOCK_Y
@@ -63,11 +61,6 @@ class Scope:
         found = self.constants.setdefault(name, Constant(name, value, text, why))
         assert found.value == value, f"{name} is {found.value} and {value}"
         return found.expr
-
-    def sync(self, hazard: str, scope: Literal["block", "cluster"] = "block") -> Sync:
-        """A barrier with the next number."""
-        self.syncs += 1
-        return Sync(self.syncs - 1, hazard, scope)
 
     def matrix(self, name: str) -> Array:
         """A, B or C as the main kernel's parameter: C may be a workspace of sums."""

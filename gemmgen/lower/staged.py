@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Alloc, Array, For, If, Load, Ref, Stmt
+from gemmgen.isa.table import Completion
 from gemmgen.lower.epilogue import add, inside, leave, store
 from gemmgen.lower.layout import element_of, tile_array
 from gemmgen.lower.nest import nest
@@ -18,6 +19,7 @@ from gemmgen.lower.product import Fragments
 from gemmgen.lower.scope import LDC, Scope
 from gemmgen.lower.spread import Along, spread
 from gemmgen.tile.program import Buffer
+from gemmgen.tile.sums import InMemory
 
 ORIGIN = "use stageC"
 
@@ -29,7 +31,7 @@ class StagedTile:
     def __init__(self, s: Scope, at: Place, f: Fragments, tile: Buffer) -> None:
         self.s, self.at, self.f, self.tile = s, at, f, tile
         self.by_rows = s.p.contiguous("C") == "n"
-        self.array = tile_array(s, tile, over=tuple(b.name for b in s.p.buffers))
+        self.array = tile_array(s, tile)
 
     def leave(self) -> list[Stmt]:
         """Each thread leaves its sums, unscaled, where they belong in the tile."""
@@ -42,7 +44,11 @@ class StagedTile:
 
         each = (("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1]))
         first, *rest = nest(each, one)
-        alone = "" if s.p.how == "plain" else "; no copy is on its way any more that could land on them"
+        alone = (
+            ""
+            if all(c.via.lands is Completion.NOW for c in s.p.copies)
+            else "; no copy is on its way any more that could land on them"
+        )
         why = f"this thread's sums, where they lie in C's tile{alone}"
         return [replace(first, why=why) if isinstance(first, For | Alloc) else first, *rest]
 
@@ -79,7 +85,7 @@ class StagedTile:
 
         target = Ref(self.at.block["C"], (line * LDC + first,))
         load = Load(of(Const(0)), self._of(row, col), width, None, ORIGIN)
-        last = add(of, target, width) if self.s.p.output.atomic else store(s, of, target, width, ORIGIN)
+        last = add(of, target, width) if isinstance(self.s.p.sums, InMemory) else store(s, of, target, width, ORIGIN)
         body = [Alloc(staged), load, *last]
         where = inside(self.s, row, col) if guarded else None
         return body if where is None else [If(where, tuple(body))]

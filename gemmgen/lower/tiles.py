@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
 from gemmgen.ir.expr import Const, Expr, Select, Var, value_of
 from gemmgen.ir.nodes import Array, Let, LetPointer, Pointer, Stmt
 from gemmgen.lower.copy import Origin, TileCopy, tile_copy
@@ -12,101 +15,30 @@ from gemmgen.lower.scope import LEADING, Scope, let
 FREE_STAGE = "freeStage", "read in the last turn, filled again in this"
 
 
+@dataclass(frozen=True)
 class Tiles:
-    """Where the walk along K is, and the tiles from there on.
+    """What is the same for all tiles of a kernel.
 
-    Where tiles are brought ahead of their use, the loop counts tiles (``t``); else it counts steps of K (``k0``).
-    ``ahead`` counts tiles from the turn's own.
+    Where tiles are brought ahead of their use (``counts``), the loop along K counts tiles; else it counts steps of K.
+    ``direct`` are the operands that are fetched from where they lie. ``first`` is how long the first tile is, where it
+    is the short one.
     """
 
-    def __init__(self, s: Scope, at: Place, shared: dict[str, Array], counts_tiles: bool) -> None:
-        self.s, self.at, self.shared, self.counts_tiles = s, at, shared, counts_tiles
-        self.copies: dict[str, TileCopy] = {
-            c.operand: tile_copy(s, c, shared[c.buffer]) for c in s.p.copies if c.how != "tma"
-        }
-        self.direct = [x for x in ("A", "B") if s.p.copies and s.p.buffer(x) is None]
-        self.depth = s.p.pipeline.depth
-        self.stages: Expr = Const(1)
-        self.tiles: Expr = Const(1)
-        self.t: Expr = Const(0)
-        self.k0: Expr = Const(0)
-        self.first: Var | None = None  # how long the first tile is, where it is the short one
-        self.stage: dict[int, Expr] = {}
-        self.passed: Expr = Const(0)  # steps along K in tiles of C before, where stages and phases run on from those
-
-    def counting(self) -> list[Stmt]:
-        """How many tiles there are along K."""
-        if not self.counts_tiles:
-            return []
-        if self.depth > 1:
-            self.stages = self.s.constants["STAGES"].expr
-        out: list[Stmt] = []
-        depth = self.s.depth
-        whole = "k" not in self.s.p.variant.guard
-        bk = self.s.extent("k")
-        self.tiles = let(out, "tiles", depth // bk if whole else (depth + (bk - 1)) // bk, "steps of BK along K")
-        if self.s.p.pipeline.ragged_first:
-            self.first = Var("firstTile", 1, self.s.p.extent("k"), uniform=True)
-            why = "how much of K the first of them takes: what whole ones leave, or a whole one"
-            out.append(Let(self.first, depth - (self.tiles - 1) * bk, why))
-        return out
-
-    def stage_of(self, ahead: int, out: list[Stmt]) -> Expr | None:
-        """The stage of the tile ``ahead``; None where a buffer holds one tile."""
-        if self.depth == 1:
-            return None
-        key = ahead % self.depth
-        if key not in self.stage:
-            names = {self.depth - 1: FREE_STAGE, 0: ("stage", ""), 1: ("nextStage", "")}
-            name, why = names.get(key, (f"stage{key}", ""))
-            self.stage[key] = let(out, name, (self.passed + self.t + self.far(key)) % self.stages, why)
-        return self.stage[key]
-
-    def source(self, operand: str, buffer: str | None) -> Source:
-        """Where the fragments of the turn's own tile come from."""
-        if buffer is None:
-            start = self.starts(0, [])
-            return Source(self.tile(operand, start), None, start)
-        return Source(self.shared[buffer], self.stage_of(0, []))
+    s: Scope
+    at: Place
+    shared: Mapping[str, Array]
+    counts: bool
+    copies: Mapping[str, TileCopy]
+    direct: tuple[str, ...]
+    depth: int
+    stages: Expr = Const(1)  # noqa: RUF009
+    number: Expr = Const(1)  # noqa: RUF009
+    first: Var | None = None
 
     def tile(self, operand: str, k0: Expr) -> Pointer:
         """Where the tile of an operand that starts at ``k0`` begins."""
         offset = k0 if self.s.p.contiguous(operand) == "k" else k0 * LEADING[operand]
         return Pointer(f"tile{operand}", self.at.block[operand], offset)
-
-    def starts(self, ahead: int, out: list[Stmt]) -> Expr:
-        """The first k of the tile ``ahead``."""
-        if not self.counts_tiles:
-            return self.k0
-        # A tile that is on its way, beside one that is fetched from where it lies, has a start of its own.
-        name = "laterK0" if self.direct and ahead else "k0"
-        number = self.t + self.far(ahead)
-        if self.first is None:
-            return let(out, name, number * self.s.extent("k"))
-        if value_of(number) == 0:
-            return Const(0)
-        named = not isinstance(self.far(ahead), Const)
-        before = self.t + (self.stages - (self.depth - ahead + 1)) if named else self.t + ahead - 1
-        later = self.first + before * self.s.extent("k")
-        return let(out, name, later if self._in_turns(ahead) else Select(number.eq(0), Const(0), later))
-
-    def ends(self, ahead: int, out: list[Stmt]) -> Expr | None:
-        """Where K ends for the tile ``ahead``; None where that is surely not within the tile."""
-        if self.first is None:
-            return self.s.depth
-        if self._in_turns(ahead):
-            return None
-        end = self.first + (self.t + self.far(ahead)) * self.s.extent("k")
-        return let(out, "endK", end, "where this tile ends: past it, zeros")
-
-    def comes_from(self, operand: str, ahead: int) -> Origin:
-        """Where the tile ``ahead`` of an operand comes from."""
-        start = self.starts(ahead, [])
-        return Origin(self.tile(operand, start), start, self.ends(ahead, []))
-
-    def _in_turns(self, ahead: int) -> bool:
-        """Whether the tile ``ahead`` is brought in a turn of the loop, and so is not the first."""
-        return ahead > 0 and isinstance(self.t, Var) and self.t.hi is None
 
     def far(self, ahead: int) -> Expr:
         """``ahead``, by the number of stages where it is that or one less (and not simply the next)."""
@@ -114,17 +46,121 @@ class Tiles:
             return Const(ahead)
         return self.stages - (self.depth - ahead)
 
+
+def tile_copies(s: Scope, shared: Mapping[str, Array]) -> dict[str, TileCopy]:
+    """The parts that each thread has in bringing tiles, by operand."""
+    return {c.operand: tile_copy(s, c, shared[c.buffer]) for c in s.p.copies if c.via.by_threads}
+
+
+def tiles_of(
+    s: Scope, at: Place, shared: Mapping[str, Array], copies: Mapping[str, TileCopy], counts: bool
+) -> tuple[Tiles, list[Stmt]]:
+    """The tiles of a kernel, and the statements that count them."""
+    direct = tuple(x for x in ("A", "B") if s.p.copies and s.p.buffer(x) is None)
+    tiles = Tiles(s, at, shared, counts, copies, direct, s.p.pipeline.depth)
+    if not counts:
+        return tiles, []
+    out: list[Stmt] = []
+    depth, bk = s.depth, s.extent("k")
+    stages: Expr = s.constants["STAGES"].expr if tiles.depth > 1 else Const(1)
+    whole = "k" not in s.p.variant.guard
+    number = let(out, "tiles", depth // bk if whole else (depth + (bk - 1)) // bk, "steps of BK along K")
+    first: Var | None = None
+    if s.p.pipeline.ragged_first:
+        first = Var("firstTile", 1, s.p.extent("k"), uniform=True)
+        why = "how much of K the first of them takes: what whole ones leave, or a whole one"
+        out.append(Let(first, depth - (number - 1) * bk, why))
+    return replace(tiles, stages=stages, number=number, first=first), out
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Where the walk along K is: in the turn ``t`` (or at ``k0``). ``ahead`` counts tiles from the turn's own.
+
+    ``passed`` are the steps along K in tiles of C before, where stages and phases run on from those. ``stage`` are the
+    stages that have a name by now, ``named_parity`` the phase of the turn's own where that has one.
+    """
+
+    k: Tiles
+    t: Expr = Const(0)  # noqa: RUF009
+    k0: Expr = Const(0)  # noqa: RUF009
+    passed: Expr = Const(0)  # noqa: RUF009
+    stage: Mapping[int, Expr] = field(default_factory=dict)
+    named_parity: Expr | None = None
+
+    def named(self, ahead: int, out: list[Stmt]) -> Turn:
+        """The same with a name for the stage of the tile ``ahead``, which is given where it has none."""
+        key = ahead % self.k.depth
+        if self.k.depth == 1 or key in self.stage:
+            return self
+        names = {self.k.depth - 1: FREE_STAGE, 0: ("stage", ""), 1: ("nextStage", "")}
+        name, why = names.get(key, (f"stage{key}", ""))
+        given = let(out, name, (self.passed + self.t + self.k.far(key)) % self.k.stages, why)
+        return replace(self, stage={**self.stage, key: given})
+
+    def stage_of(self, ahead: int) -> Expr | None:
+        """The stage of the tile ``ahead``; None where a buffer holds one tile."""
+        return None if self.k.depth == 1 else self.named(ahead, []).stage[ahead % self.k.depth]
+
+    @property
+    def parity(self) -> Expr:
+        """The phase that the mbarriers of the turn's tile are waited for in."""
+        return (self.passed + self.t) // self.k.stages % 2 if self.named_parity is None else self.named_parity
+
+    @property
+    def looping(self) -> bool:
+        """Whether this is a turn of the loop, and not ahead of it."""
+        return isinstance(self.t, Var) and self.t.hi is None
+
+    def source(self, operand: str, buffer: str | None) -> Source:
+        """Where the fragments of the turn's own tile come from."""
+        if buffer is None:
+            start = self.starts(0, [])
+            return Source(self.k.tile(operand, start), None, start)
+        return Source(self.k.shared[buffer], self.stage_of(0))
+
+    def starts(self, ahead: int, out: list[Stmt]) -> Expr:
+        """The first k of the tile ``ahead``."""
+        k = self.k
+        if not k.counts:
+            return self.k0
+        # A tile that is on its way, beside one that is fetched from where it lies, has a start of its own.
+        name = "laterK0" if k.direct and ahead else "k0"
+        number = self.t + k.far(ahead)
+        if k.first is None:
+            return let(out, name, number * k.s.extent("k"))
+        if value_of(number) == 0:
+            return Const(0)
+        before = self.t + ahead - 1 if isinstance(k.far(ahead), Const) else self.t + (k.stages - (k.depth - ahead + 1))
+        later = k.first + before * k.s.extent("k")
+        return let(out, name, later if ahead > 0 and self.looping else Select(number.eq(0), Const(0), later))
+
+    def ends(self, ahead: int, out: list[Stmt]) -> Expr | None:
+        """Where K ends for the tile ``ahead``; None where that is surely not within the tile."""
+        k = self.k
+        if k.first is None:
+            return k.s.depth
+        if ahead > 0 and self.looping:
+            return None
+        end = k.first + (self.t + k.far(ahead)) * k.s.extent("k")
+        return let(out, "endK", end, "where this tile ends: past it, zeros")
+
+    def comes_from(self, operand: str, ahead: int) -> Origin:
+        """Where the tile ``ahead`` of an operand comes from."""
+        start = self.starts(ahead, [])
+        return Origin(self.k.tile(operand, start), start, self.ends(ahead, []))
+
     def exists(self, ahead: int) -> Expr | None:
         """The condition that there is a tile ``ahead``; None where there surely is."""
-        if not self.counts_tiles or (ahead == 0 and isinstance(self.t, Var) and self.t.hi is None):
+        if not self.k.counts or (ahead == 0 and self.looping):
             return None
-        return (self.t + self.far(ahead)).lt(self.tiles)
+        return (self.t + self.k.far(ahead)).lt(self.k.number)
 
-    def pointers(self, ahead: int) -> list[Stmt]:
+    def pointers(self, ahead: int, operands: Iterable[str]) -> list[Stmt]:
         """Where the tiles ``ahead`` begin; in the loop over steps they are known already."""
-        if not self.counts_tiles:
+        if not self.k.counts:
             return []
         out: list[Stmt] = []
         start = self.starts(ahead, out)
         self.ends(ahead, out)
-        return [*out, *(LetPointer(self.tile(x, start)) for x in self.copies)]
+        return [*out, *(LetPointer(self.k.tile(x, start)) for x in operands)]

@@ -93,7 +93,8 @@ def figures(a: Explanation, b: Explanation) -> list[Figure]:
     """The counts, limits and times of two kernels, side by side."""
     rows = [Figure(name, of(a), of(b), told=told) for name, told, of in _COUNTS]
     rows += [Figure(name, of(a), of(b), counted=False) for name, of in _LIMITS]
-    rows += [Figure(f"{r}, at least", a.bound.seconds(r), b.bound.seconds(r), False, True) for r in RESOURCES]
+    used = [r for r in RESOURCES if r in a.bound.resources or r in b.bound.resources]
+    rows += [Figure(f"{r}, at least", a.bound.seconds(r), b.bound.seconds(r), False, True) for r in used]
     rows.append(Figure("expected time", a.bound.total_s, b.bound.total_s, False, True))
     return [f for f in rows if f.before is not None or f.after is not None]
 

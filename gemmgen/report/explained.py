@@ -10,7 +10,6 @@ from gemmgen.analysis.bottleneck import CAUSES, bottleneck, costs
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.counts import AccessCost
 from gemmgen.analysis.explain import Explanation
-from gemmgen.analysis.model import RESOURCES
 from gemmgen.analysis.paragraph import counted
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes
@@ -22,6 +21,7 @@ WIDTH = 118
 
 WHAT = {
     "compute": "multiply-adds",
+    "tensor": "flops of the tensor cores",
     "issue": "issue slots: every instruction takes one of a scheduler",
     "shared": "shared memory: wavefronts, loads joined as the compiler does",
     "l1": "L1 tags: 128-byte lines that global requests touch",
@@ -165,7 +165,7 @@ def bounds_text(e: Explanation) -> str:
     """The time each resource needs, and which binds."""
     b = e.bound
     rows: list[list[object]] = []
-    for r in RESOURCES:
+    for r in b.resources:
         share = f"{b.seconds(r) / b.total_s:.0%}" if b.total_s else None
         rows.append([r, duration(b.seconds(r)), share, "binds" if r == b.by and b.total_s else "", WHAT[r]])
     rows.append(["expected", duration(b.total_s), None, "", "the largest bound and the exposed latency (modelled)"])

@@ -142,7 +142,7 @@ def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def records_table(records: Sequence[Record]) -> str:
     """Recorded results, one a row; with several machines each row says which."""
-    specs = [_spec_of(r) for r in records]
+    specs = [spec_of(r) for r in records]
     known = [spec for spec in specs if spec is not None]
     told = iter(labels(known))
     named = [r.key if spec is None else next(told) for r, spec in zip(records, specs, strict=True)]
@@ -151,7 +151,7 @@ def records_table(records: Sequence[Record]) -> str:
     return "\n".join(filter(None, (format_table(headers, rows), shared_text(known))))
 
 
-def _spec_of(record: Record) -> Spec | None:
+def spec_of(record: Record) -> Spec | None:
     """None where this gemmgen has no such spec any more."""
     from gemmgen.api.specs import parse
 
@@ -256,13 +256,21 @@ def _bars(found: Sequence[Points]) -> str:
     return "\n".join(lines) if lines else "nothing differs between the kernels that were timed"
 
 
+def require_plot() -> None:
+    """Raises GemmgenError that says what to install where matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        hint = "pip install 'gemmgen[tune]', or draw it as text with --plot -"
+        raise GemmgenError(f"a plot needs matplotlib ({error}); {hint}") from error
+
+
 def plot_image(found: Sequence[Points], title: str, kind: str) -> bytes:
     """The same as an image, "svg" or "png": a panel a parameter, a dot a trial. Raises GemmgenError where matplotlib is
     missing."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise GemmgenError(f"a plot needs matplotlib ({error}); pip install 'gemmgen[report]'") from error
+    require_plot()
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 

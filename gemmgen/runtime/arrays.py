@@ -80,8 +80,8 @@ def torch_stream(device: int) -> int:
     return _torch_stream(sys.modules["torch"], device)
 
 
-def torch_new(A: Any, B: Any) -> Any:
-    """A new tensor for A @ B in row order, where both are torch's own CUDA matrices; else None.
+def torch_new(A: Any, B: Any, dtype: str) -> Any:
+    """A new tensor for A @ B in row order, of the type ``dtype``, where both are torch's own CUDA matrices; else None.
 
     It may be used on torch's current stream at once.
     """
@@ -90,7 +90,8 @@ def torch_new(A: Any, B: Any) -> Any:
         return None
     if not A.is_cuda or A.dim() != 2 or B.dim() != 2 or A.requires_grad:
         return None
-    return A.new_empty((A.shape[0], B.shape[1]))
+    shape = A.shape[0], B.shape[1]
+    return A.new_empty(shape) if _torch_dtype(A.dtype) == dtype else A.new_empty(shape, dtype=getattr(torch, dtype))
 
 
 def stream_pointer(stream: Any) -> int:

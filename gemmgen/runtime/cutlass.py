@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.runtime.baseline import BaselineError
-from gemmgen.runtime.cache import default_directory, key_of
+from gemmgen.runtime.cache import default_directory, distrust, key_of, make_private
 from gemmgen.runtime.installed import find_tool
 
 if TYPE_CHECKING:
@@ -143,14 +143,17 @@ def build(template: Template, arch: str) -> tuple[str, Path]:
     if nvcc is None:
         raise BaselineError(f"the CUTLASS baseline needs nvcc, of a CUDA toolkit on the PATH: {INSTALL}")
     version = headers_version(include)
-    library = default_directory() / f"cutlass-{key_of(template.source, version, arch)[:24]}.so"
+    folder = default_directory()
+    if why := distrust(folder):
+        raise BaselineError(f"the CUTLASS baseline is compiled into the cache: {why}")
+    library = folder / f"cutlass-{key_of(template.source, version, arch)[:24]}.so"
     if not library.is_file():
         _compile(nvcc, include, template.source, arch, library)
     return version, library
 
 
 def _compile(nvcc: Path, include: Path, source: str, arch: str, library: Path) -> None:
-    library.parent.mkdir(parents=True, exist_ok=True)
+    make_private(library.parent)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         text, made = Path(folder) / "gemm.cu", Path(folder) / "gemm.so"
         text.write_text(source, encoding="utf-8")

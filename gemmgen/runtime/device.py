@@ -10,7 +10,7 @@ import functools
 import sys
 from dataclasses import dataclass
 
-from gemmgen.diagnostics import LaunchError
+from gemmgen.diagnostics import LaunchError, escaped
 
 _LIBRARY = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
@@ -116,7 +116,7 @@ def get(ordinal: int) -> Device:
     _ok(library.cuDriverGetVersion(ctypes.byref(supported)), "cuDriverGetVersion")
     return Device(
         ordinal=ordinal,
-        name=name.value.decode(errors="replace"),
+        name=escaped(name.value.decode(errors="replace")),
         cc=(found.pop("major"), found.pop("minor")),
         memory_bytes=memory.value,
         driver=(supported.value // 1000, supported.value % 1000 // 10),

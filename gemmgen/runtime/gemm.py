@@ -80,7 +80,8 @@ class GpuGemm:
         """
         at = current_stream(A, B, C) if stream is None else stream_pointer(stream)
         if C is None:
-            C = torch_new(A, B) if stream is None and beta == 0.0 and self.spec.C.order == "row" else None
+            plain = stream is None and beta == 0.0 and self.spec.C.order == "row"
+            C = torch_new(A, B, self._types["C"].numpy) if plain else None
             C = self._new(A, B, beta, at) if C is None else C
         # Looking at operands costs more than anything else here: of torch's own only what tells calls apart is read.
         seen = torch_matrices(A, B, C)

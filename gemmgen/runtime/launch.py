@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from gemmgen.diagnostics import LaunchError
-from gemmgen.ir.nodes import Call, walk
+from gemmgen.ir.nodes import Call, Load, walk
 from gemmgen.ir.types import WARP
-from gemmgen.isa.cluster import CLUSTER_SYNC
+from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load
 from gemmgen.runtime import driver
 from gemmgen.runtime.driver import on_device
 from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
@@ -69,10 +69,11 @@ def check_architecture(ir: KernelIR, device: Device) -> None:
     """Raise LaunchError where a kernel has an instruction that a GPU is too old for."""
     rows = [s.row for s in walk(ir.body) if isinstance(s, Call)]
     rows += [CLUSTER_SYNC for s in ir.syncs() if s.scope == "cluster"]
-    newest = max(rows, key=lambda row: row.arch, default=None)
-    if newest is not None and newest.arch > 10 * device.cc[0] + device.cc[1]:
+    rows += [cluster_load(s.width) for s in walk(ir.body) if isinstance(s, Load) and s.rank is not None]
+    newest = max(rows, key=lambda row: row.arch.min, default=None)
+    if newest is not None and newest.arch.min > 10 * device.cc[0] + device.cc[1]:
         raise LaunchError(
-            f"{ir.name} uses {newest.name}, which needs compute capability {newest.arch // 10}.{newest.arch % 10}; "
+            f"{ir.name} uses {newest.name}, which needs compute capability {newest.arch.capability}; "
             f"{device.name} has {device.cc[0]}.{device.cc[1]}"
         )
 

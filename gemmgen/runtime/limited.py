@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from gemmgen.diagnostics import CompileError, GemmgenError
 from gemmgen.runtime.installed import python_path
 
-WAITED = 4.0
+WAITED = 3.0
 """Seconds that are waited for each second of processor time: the machine may be busy."""
 
 POLLED = 0.1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gemmgen.runtime.cache import Cache, Entry
 
 STATIC_SHARED_LIMIT = 48 << 10  # bytes a kernel may declare; NVRTC itself accepts more, and the driver then refuses
-PATIENCE = 30.0
+PATIENCE = 20.0
 Kind = Literal["cubin", "ptx"]
 INSTALL = "pip install nvidia-cuda-nvrtc cuda-bindings"
 
@@ -70,8 +70,9 @@ def compile_cubin(
 
     line = (f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v", *options)
     store, key = _store(cache, "cubin", source, name, line)
-    if store is not None and (hit := store.get(key)) is not None and not _given_up(hit, name, slow):
-        return Compiled(hit.code, Resources(**hit.facts["resources"]), hit.facts["log"], arch, line, cached=True)
+    hit = None if store is None else store.get(key)
+    if hit is not None and not _given_up(hit, name, slow) and (kept := _kept(hit, arch, line)) is not None:
+        return kept
     code, log = _made(source, filename or f"{name}.cu", arch, line, "cubin", slow, store, key)
     found = cubins.resources(code, name, _spills(log, name))
     if found.shared_bytes > STATIC_SHARED_LIMIT:
@@ -82,6 +83,15 @@ def compile_cubin(
     if store is not None:
         store.put(key, Entry({"resources": found.to_dict(), "log": log, "options": list(line)}, code))
     return Compiled(code, found, log, arch, line)
+
+
+def _kept(hit: Entry, arch: str, line: tuple[str, ...]) -> Compiled | None:
+    """A compilation from the cache; None where its facts are not those that are kept today."""
+    try:
+        resources, log = Resources(**hit.facts["resources"]), hit.facts["log"]
+    except (KeyError, TypeError):
+        return None
+    return Compiled(hit.code, resources, log, arch, line, cached=True)
 
 
 def compile_ptx(
@@ -108,7 +118,7 @@ def compile_ptx(
 
 
 def patience() -> float:
-    """Seconds of processor time that a slow compilation may take: GEMMGEN_COMPILE_SECONDS, else 30."""
+    """Seconds of processor time that a slow compilation may take: GEMMGEN_COMPILE_SECONDS, else 20."""
     given = os.environ.get("GEMMGEN_COMPILE_SECONDS", "")
     try:
         seconds = float(given or PATIENCE)

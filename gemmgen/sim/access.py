@@ -12,14 +12,13 @@ from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Compute, FBin, FConst, FExpr, Load, Pointer, Read, Ref, Scalar, Store, shape_of
 from gemmgen.sim.faults import FaultKind
 from gemmgen.sim.index import Form, Scope, add, form_of, scale
-from gemmgen.sim.lanes import NOBODY, Active, Floats, Truth, narrow
+from gemmgen.sim.lanes import NOBODY, Active, Data, Truth, narrow
 from gemmgen.sim.machine import Machine
 from gemmgen.sim.memory import Memory
-from gemmgen.sim.registers import Register
+from gemmgen.sim.registers import SINGLE, Register
 from gemmgen.sim.values import Part
 
 Plain = Callable[[Active], None]
-ZERO = np.float32(0.0)
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,14 @@ class Element:
                 self._fault("uninitialized", missing[0], None, "nothing wrote it", missing[1])
         return True
 
-    def read(self, active: Active) -> Floats:
-        """The element's value, [lanes]."""
+    def read(self, active: Active) -> Data:
+        """The element's value in float32, [lanes]."""
         first = self.at()
         fine = self.register.full and self.register.inside(first, 1)
         if not fine and not self.check(first, 1, active, reads=True):
-            return np.zeros(self.machine.batch.lanes, np.float32)
-        found: Floats = self.register.data[first]
-        return found
+            return np.zeros(self.machine.batch.lanes, SINGLE)
+        value: Data = self.register.data[first].astype(SINGLE, copy=False)
+        return value
 
     def _fault(self, kind: FaultKind, element: int, active: Active, other: str, lane: int | None = None) -> None:
         if lane is None:
@@ -65,7 +64,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an access goes in memory: lane part and common offset, in words."""
+    """Where an access goes in memory: lane part and common offset, in elements."""
 
     memory: Memory
     part: Callable[[], Part]
@@ -102,7 +101,7 @@ def declared_form(pointer: Pointer, scope: Scope) -> Form:
 
 def place(m: Machine, ref: Ref, scope: Scope) -> Place:
     form = linear(ref, scope)
-    return Place(m.memories[ref.array.name], m.values.part(form), m.values.uniform(form))
+    return Place(m.memory(ref.array.name, ref.array.dtype), m.values.part(form), m.values.uniform(form))
 
 
 def element(m: Machine, ref: Ref, scope: Scope, key: object, line: int | None = None) -> Element:
@@ -118,7 +117,7 @@ def condition(m: Machine, guard: Expr | None, scope: Scope) -> Callable[[], Trut
 
 
 def load(m: Machine, s: Load, scope: Scope) -> Plain:
-    """``width`` elements from memory to registers; zeros where the guard is false."""
+    """``width`` elements from memory to registers, converted to their type; zeros where the guard is false."""
     width = s.width
     site = m.site("load", s.src.array, width, s.origin)
     src, dst = place(m, s.src, scope), element(m, s.dst, scope, s, site.line)
@@ -132,9 +131,9 @@ def load(m: Machine, s: Load, scope: Scope) -> Plain:
             return
         reading = active if guard is None else narrow(active, guard())
         whole = register.whole(active)
-        out = register.window(first, width) if whole else np.empty((width, m.batch.lanes), np.float32)
+        out = register.window(first, width) if whole else np.empty((width, m.batch.lanes), register.dtype)
         if reading is NOBODY:
-            out[...] = ZERO
+            out[...] = 0
         else:
             src.memory.read(site, src.part(), src.offset(), reading, active, out, None if rank is None else rank())
         if whole:
@@ -154,7 +153,7 @@ def _same_for_all(m: Machine, e: Expr, scope: Scope) -> Callable[[], int]:
 
 
 def store(m: Machine, s: Store, scope: Scope) -> Plain:
-    """``width`` elements from registers to memory, where the guard holds."""
+    """``width`` elements from registers to memory, rounded to its type, where the guard holds."""
     width = s.width
     site = m.site("store", s.dst.array, width, s.origin)
     if s.dst.array.space == "global":
@@ -174,7 +173,7 @@ def store(m: Machine, s: Store, scope: Scope) -> Plain:
 
 
 def compute(m: Machine, s: Compute, scope: Scope) -> Plain:
-    """``dst = expr``."""
+    """``dst = expr``: in float32, then rounded to the type of ``dst``."""
     dst, value = element(m, s.dst, scope, s), _value(m, s.expr, scope, s)
 
     def run(active: Active) -> None:
@@ -186,7 +185,7 @@ def compute(m: Machine, s: Compute, scope: Scope) -> Plain:
     return run
 
 
-def _value(m: Machine, e: FExpr, scope: Scope, key: object) -> Callable[[Active], Floats]:
+def _value(m: Machine, e: FExpr, scope: Scope, key: object) -> Callable[[Active], Data]:
     match e:
         case Read(ref):
             return element(m, ref, scope, key).read
@@ -201,9 +200,9 @@ def _value(m: Machine, e: FExpr, scope: Scope, key: object) -> Callable[[Active]
             assert_never(e)
 
 
-def _constant(value: float) -> Callable[[Active], Floats]:
-    made = np.full(1, value, np.float32)
+def _constant(value: float) -> Callable[[Active], Data]:
+    made = np.full(1, value, SINGLE)
     return lambda active: made
 
 
-_FLOAT: dict[str, Callable[[Floats, Floats], Floats]] = {"+": np.add, "*": np.multiply, "max": np.fmax}
+_FLOAT: dict[str, Callable[[Data, Data], Data]] = {"+": np.add, "*": np.multiply, "max": np.fmax}

@@ -51,8 +51,8 @@ class ArrivingShadow:
 
     def _check(self, t: Touch) -> None:
         assert self.batch is not None
-        words, lanes = touched(t, self.batch, 0)
+        units, lanes = touched(t, self.batch, 0)
         early = ~self.waited[lanes]
         if early.any():
             column = int(np.argmax(early))
-            self.report("async", t.site, int(lanes[column]), int(words[0, column]), EARLY)
+            self.report("async", t.site, int(lanes[column]), int(units[0, column]), EARLY)

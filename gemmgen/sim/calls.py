@@ -7,7 +7,7 @@ every lane). A meaning that blocks is a generator: it yields :class:`Wait` objec
 an instruction keeps (a barrier's phase, groups of copies in flight) lives in ``lanes.state``, which is empty at the
 start of every batch.
 
-Asynchronous writes: ``MemoryArgument.store_async`` puts words in flight, where any access to them is a fault of kind
+Asynchronous writes: ``MemoryArgument.store_async`` puts elements in flight, where any access to them is a fault of kind
 "async", until ``lanes.land`` says that they have arrived, by the thread that waited for them (cp.async) or by an engine
 (TMA, whose waiters then ``lanes.clock.acquire`` what the engine released).
 """
@@ -27,13 +27,13 @@ from gemmgen.isa.memory import box_sectors_of
 from gemmgen.isa.table import Moved
 from gemmgen.sim.access import Element, Place, element, place
 from gemmgen.sim.clock import Clock
-from gemmgen.sim.count import Cost, Op, Site
+from gemmgen.sim.count import Op, Site, figures
 from gemmgen.sim.faults import FaultKind
 from gemmgen.sim.index import Scope, form_of
-from gemmgen.sim.lanes import NOBODY, Active, Batch, Bools, Floats, Ints, Truth, narrow
+from gemmgen.sim.lanes import NOBODY, Active, Batch, Bools, Data, Ints, Truth, narrow
 from gemmgen.sim.machine import Machine
-from gemmgen.sim.memory import WORD, Memory
-from gemmgen.sim.shadow import Touch, touched
+from gemmgen.sim.memory import Memory
+from gemmgen.sim.shadow import Touch, touched, units_of
 
 ENGINE_ALIGN = 16
 """Bytes to which a matrix and its rows must be aligned for the TMA engine (CUDA driver API, cuTensorMapEncodeTiled)."""
@@ -52,15 +52,15 @@ Step = Callable[[Active], Generator[Wait, None, None] | None]
 
 @dataclass(frozen=True)
 class Flight:
-    """Words [width, n] of a shared array that an engine is writing, for n lanes."""
+    """What an engine is writing of a shared array for n lanes, in units of its shadow, [units, n]."""
 
     buffer: str
-    words: Ints
+    units: Ints
     lanes: Ints
 
     def part(self, which: Bools) -> Flight:
-        """The words of some of the lanes, [n]."""
-        return self if which.all() else Flight(self.buffer, self.words[:, which], self.lanes[which])
+        """That of some of the lanes, [n]."""
+        return self if which.all() else Flight(self.buffer, self.units[:, which], self.lanes[which])
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,18 @@ class Lanes:
         """Record a fault, once for each kind and buffer."""
         self.machine.fault(kind, ("call", buffer), buffer, lane, index, None, other)
 
+    def await_previous(self) -> None:
+        """The lanes see all that the kernel before wrote."""
+        self.machine.await_previous(self.active)
+
     def land(self, flight: Flight, engine: int | None = None) -> None:
-        """The words have arrived: as if their own threads had written them now, or ``engine``."""
+        """It has arrived: as if their own threads had written them now, or ``engine``."""
         shadow = self.machine.shared_shadow(flight.buffer)
         if engine is not None:
-            shadow.land(flight.words, self.clock.engine(engine))
+            shadow.land(flight.units, self.clock.engine(engine))
             return
         threads = self.batch.thread[flight.lanes].astype(np.int32)
-        shadow.land(flight.words, np.broadcast_to(threads, flight.words.shape))
+        shadow.land(flight.units, np.broadcast_to(threads, flight.units.shape))
 
 
 @dataclass(frozen=True)
@@ -112,14 +116,14 @@ class RegisterArgument:
     element: Element
     active: Active
 
-    def read(self, width: int = 1) -> Floats:
+    def read(self, width: int = 1) -> Data:
         """Values [width, lanes]; a value that nothing wrote is a fault."""
         first = self.element.at()
         if not self.element.check(first, width, self.active, reads=True):
-            return np.zeros((width, self.element.machine.batch.lanes), np.float32)
+            return np.zeros((width, self.element.machine.batch.lanes), self.element.register.dtype)
         return self.element.register.window(first, width)
 
-    def write(self, values: Floats) -> None:
+    def write(self, values: Data) -> None:
         """Set as many elements as ``values`` [width, lanes] has rows."""
         first = self.element.at()
         if self.element.check(first, len(values), self.active, reads=False):
@@ -172,26 +176,26 @@ class MemoryArgument:
         """The element that is named, counted through the array, in every lane."""
         return self.place.part().array + self.place.offset()
 
-    def load(self, width: int = 1, where: Truth = True) -> Floats:
+    def load(self, width: int = 1, where: Truth = True) -> Data:
         """Values [width, lanes]; zeros in active lanes outside ``where``; other lanes hold anything."""
-        out = np.zeros((width, self.machine.batch.lanes), np.float32)
+        out = np.zeros((width, self.machine.batch.lanes), self.memory.flat.dtype)
         p, reading = self.place, narrow(self.active, where)
         if reading is not NOBODY:
             p.memory.read(self._site("load", width), p.part(), p.offset(), reading, self.active, out)
         return out
 
-    def store(self, values: Floats) -> None:
+    def store(self, values: Data) -> None:
         """Write ``values`` [width, lanes] now, as an ordinary store."""
         p = self.place
         p.memory.write(self._site("store", len(values)), p.part(), p.offset(), self.active, values)
 
-    def add(self, values: Floats) -> None:
-        """Add ``values`` [width, lanes] to global memory, in one go for each word."""
+    def add(self, values: Data) -> None:
+        """Add ``values`` [width, lanes] to global memory, in one go for each element."""
         p = self.place
         p.memory.add(self._site("store", len(values)), p.part(), p.offset(), self.active, values)
 
-    def store_async(self, values: Floats, engine: int = 0) -> Flight:
-        """Begin to write ``values`` [width, lanes] to shared memory; the words are in flight until they land."""
+    def store_async(self, values: Data, engine: int = 0) -> Flight:
+        """Begin to write ``values`` [width, lanes] to shared memory; they are in flight until they land."""
         p, site = self.place, self._site("store", len(values))
         shadow = self.machine.shared_shadow(self.array.name)
         good = p.memory.allowed(site, p.part(), p.offset(), self.active)
@@ -203,33 +207,33 @@ class MemoryArgument:
             p.memory.write(site, p.part(), p.offset(), good, values)
         finally:
             p.memory.shadow = shadow
-        touch = Touch(site, p.part(), p.offset() + p.memory.base, good)
-        words, lanes = touched(touch, self.machine.batch, p.memory.block_words)
-        shadow.launch(site, words, lanes, engine)
-        return Flight(self.array.name, words, lanes)
+        units, lanes = touched(self._touched(site, good), self.machine.batch, shadow.block_units)
+        shadow.launch(site, units, lanes, engine)
+        return Flight(self.array.name, units, lanes)
 
-    def store_box(self, values: Floats, at: Ints, lanes: Ints, engine: int, align: int) -> Flight | None:
+    def store_box(self, values: Data, at: Ints, lanes: Ints, engine: int, align: int) -> Flight | None:
         """Begin to write ``values`` [elements, n] at elements ``at`` of this array, for n lanes; they are in flight
         until they land. The element that is named must be at a multiple of ``align`` bytes. None where it cannot be."""
         m, memory, site = self.machine, self.memory, self._site("store", 1, "engine")
         first = self.first()[lanes]
-        apart = first * WORD % align != 0 if memory.align >= align else np.ones(len(lanes), np.bool_)
+        apart = first * memory.item % align != 0 if memory.align >= align else np.ones(len(lanes), np.bool_)
         if apart.any():
-            lane, word = int(lanes[apart][0]), int(first[apart][0])
-            m.report("misaligned", site, lane, word, f"a box needs a multiple of {align} bytes")
+            lane, element = int(lanes[apart][0]), int(first[apart][0])
+            m.report("misaligned", site, lane, element, f"a box needs a multiple of {align} bytes")
         outside = ((at < 0) | (at >= memory.size)).any(axis=0)
         if outside.any():
             last = int(at[:, outside].max())
             m.report("out-of-bounds", site, int(lanes[outside][0]), last, f"a box ends past the {memory.size} elements")
         if apart.any() or outside.any():
             return None
-        words = at + memory.base + m.batch.block[lanes] * memory.block_words
-        memory.flat[words] = values
-        m.shared_shadow(self.array.name).launch(site, words, lanes, engine)
-        return Flight(self.array.name, words, lanes)
+        places = at + memory.base + m.batch.block[lanes] * memory.block_size
+        memory.flat[places] = values
+        units = units_of(places, memory.scale)
+        m.shared_shadow(self.array.name).launch(site, units, lanes, engine)
+        return Flight(self.array.name, units, lanes)
 
     def enter(self) -> tuple[Ints, Ints]:
-        """Write a barrier's own words, uncounted: the lanes that do, and the number of the barrier in each."""
+        """Write a barrier itself, uncounted: the lanes that do, and the number of the barrier in each."""
         t, lanes = self._touch()
         if lanes.size:
             self.machine.shared_shadow(self.array.name).write(t)
@@ -245,7 +249,11 @@ class MemoryArgument:
     def _touch(self) -> tuple[Touch, Ints]:
         p, site = self.place, self._site("store", 1, "engine")
         good = p.memory.allowed(site, p.part(), p.offset(), self.active)
-        return Touch(site, p.part(), p.offset() + p.memory.base, good), Lanes(self.machine, good).on
+        return self._touched(site, good), Lanes(self.machine, good).on
+
+    def _touched(self, site: Site, good: Active) -> Touch:
+        p = self.place
+        return Touch(site, p.part(), p.offset() + p.memory.base, good, None, False, p.memory.scale)
 
     def _site(self, op: Op, width: int, space: str | None = None) -> Site:
         return self.sites.site(self.machine, op, self.array, width, space)
@@ -259,30 +267,32 @@ class MapArgument:
     memory: Memory
     site: Site
 
-    def read(self, along: Ints, across: Ints) -> Floats:
+    def read(self, along: Ints, across: Ints) -> Data:
         """The operand's elements at these places, whatever the shape of the two; zero outside, as the engine gives."""
         m = self.memory
         inside = (along >= 0) & (along < m.used) & (across >= 0) & (across * m.row + along < m.size)
         if m.size == 0:
-            return np.zeros(inside.shape, np.float32)
-        found: Floats = np.where(inside, m.flat[np.where(inside, across * m.row + along, 0)], np.float32(0.0))
+            return np.zeros(inside.shape, m.flat.dtype)
+        found: Data = m.flat[np.where(inside, across * m.row + along, 0)]
+        found[~inside] = 0
         return found
 
     def check(self) -> str:
         """What keeps the engine from addressing the operand's rows; empty where nothing does."""
         m = self.memory
-        if m.phase * WORD % ENGINE_ALIGN or m.align < ENGINE_ALIGN:
+        if m.phase % ENGINE_ALIGN or m.align < ENGINE_ALIGN:
             return f"{m.name} must be aligned to {ENGINE_ALIGN} bytes"
-        return f"{m.name}'s rows must be whole {ENGINE_ALIGN} bytes apart" if m.row * WORD % ENGINE_ALIGN else ""
+        return f"{m.name}'s rows must be whole {ENGINE_ALIGN} bytes apart" if m.row * m.item % ENGINE_ALIGN else ""
 
     def count(self, x: Ints, y: Ints) -> None:
         """Boxes with these corners, [n]: the bytes of what lies in the matrix, and the sectors that are fetched."""
         m, (along, across) = self.memory, self.map.box
         rows = -(-m.size // m.row) if m.row else 0
         columns, lines = np.clip(m.used - x, 0, along), np.clip(rows - y, 0, across)
-        first = WORD * (m.phase + y * m.row + x)
-        sectors = box_sectors_of(first, WORD * m.row, WORD * columns, lines, (WORD * along, across))
-        self.site.add(Cost(len(x), int(sectors.sum()), WORD * int((columns * lines).sum())))
+        first, item = m.phase + m.item * (y * m.row + x), m.item
+        sectors = box_sectors_of(first, item * m.row, item * columns, lines, (item * along, across))
+        moved = item * int((columns * lines).sum())
+        self.site.figures += figures(requests=len(x), sectors=int(sectors.sum()), bytes_used=moved)
 
 
 Argument = RegisterArgument | MemoryArgument | MapArgument | IndexArgument
@@ -317,7 +327,7 @@ def _enter_move(m: Machine, argument: Ref | Expr | MapRef, move: Moved, sites: S
             sites.site(m, move.op, argument.array, move.width, past_l1=move.past_l1)
         case MapRef(name):
             tensor_map = next(t for t in m.ir.tensor_maps if t.name == name)
-            operand = Array(tensor_map.operand, "global", shape=None)
+            operand = Array(tensor_map.operand, "global", tensor_map.dtype, shape=None)
             sites.site(m, move.op, operand, tensor_map.box[0] * tensor_map.box[1], "tma")
         case _:
             raise ValueError("an index expression moves nothing")
@@ -330,7 +340,7 @@ def _argument(
         tensor_map = next(t for t in m.ir.tensor_maps if t.name == a.name)
         _enter_move(m, a, Moved(0, "load"), sites)
         (site,) = sites.known.values()
-        through = MapArgument(tensor_map, m.memories[tensor_map.operand], site)
+        through = MapArgument(tensor_map, m.memory(tensor_map.operand, tensor_map.dtype), site)
         return lambda active: through
     if isinstance(a, Expr):
         value = IndexArgument(m.values.array(form_of(a, scope)), m.values.truth(a, scope))

@@ -26,6 +26,7 @@ from gemmgen.ir.nodes import (
     Store,
     Sync,
     shape_of,
+    size_bytes,
     walk,
 )
 from gemmgen.sim.lanes import grid_values
@@ -35,13 +36,13 @@ Known = Mapping[str, int | float]
 LANES_AT_ONCE = 1 << 15
 """Lanes beyond which a larger batch gains nothing more."""
 SHADOW_BYTES = 10
-"""Bytes of shadow for a word of shared memory: stamp, writer, access."""
+"""Bytes of shadow for an element of shared memory: stamp, writer, access."""
 
 # Measured on one core of a Xeon server at about 3 GHz, rounded up.
 STEP_S = 12e-6
 """A statement executed for a batch: the interpreter's part of it."""
-WORD_S = 1.2e-9
-"""A word that one thread moves between memories and registers, checks and counts included."""
+MOVED_S = 1.2e-9
+"""An element that one thread moves between memories and registers, checks and counts included."""
 FUSED_STEPS = 4
 """A statement of multiply-adds of one rounding, in steps."""
 PRODUCT_S = 0.8e-9
@@ -51,29 +52,30 @@ BATCH_S = 4e-3
 
 
 @dataclass(frozen=True)
-class Work:
-    """What one thread does: ``steps`` statements (a nest of multiply-adds is one), ``words`` moved, ``products``."""
+class Amount:
+    """What one thread does: ``steps`` statements (a nest of multiply-adds is one), ``moved`` elements, ``products``."""
 
     steps: float = 0
-    words: float = 0
+    moved: float = 0
     products: float = 0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.steps + other.steps, self.words + other.words, self.products + other.products)
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.steps + other.steps, self.moved + other.moved, self.products + other.products)
 
-    def times(self, n: float) -> Work:
-        return Work(self.steps * n, self.words * n, self.products * n)
+    def times(self, n: float) -> Amount:
+        return Amount(self.steps * n, self.moved * n, self.products * n)
 
 
 def blocks_at_once(ir: KernelIR, total: int, memory_bytes: int = 200 << 20) -> int:
     """How many of ``total`` blocks are run together, so that their state takes about ``memory_bytes`` at most: whole
     clusters."""
-    shared = ir.shared_bytes // 4 * (4 + SHADOW_BYTES)
+    unit = min((a.dtype.bytes for a in ir.shared), default=1)
+    shared = ir.shared_bytes + ir.shared_bytes // unit * SHADOW_BYTES
     registers, index = 0, 0
     for s in walk(ir.body):
         match s:
             case Alloc(array):
-                registers += 4 * prod(shape_of(array))
+                registers += size_bytes(array)
             case Load(width=width) | Store(width=width):
                 index += 8 * (1 + width)
             case _:
@@ -93,23 +95,23 @@ def estimate_seconds(ir: KernelIR, grid: tuple[int, int, int], scalars: Mapping[
     work = _all(ir.body, {**scalars, **grid_values(grid)})
     batches = -(-total // blocks_at_once(ir, total))
     lanes = total * ir.threads
-    return batches * (BATCH_S + work.steps * STEP_S) + lanes * (work.words * WORD_S + work.products * PRODUCT_S)
+    return batches * (BATCH_S + work.steps * STEP_S) + lanes * (work.moved * MOVED_S + work.products * PRODUCT_S)
 
 
-def _all(body: tuple[Stmt, ...], known: dict[str, int | float]) -> Work:
-    total = Work()
+def _all(body: tuple[Stmt, ...], known: dict[str, int | float]) -> Amount:
+    total = Amount()
     for s in body:
         total += _one(s, known)
     return total
 
 
-def _one(s: Stmt, known: dict[str, int | float]) -> Work:
+def _one(s: Stmt, known: dict[str, int | float]) -> Amount:
     match s:
         case Let(var, expr):
             known[var.name] = _value(expr, known)
-            return Work()
+            return Amount()
         case LetPointer():
-            return Work()
+            return Amount()
         case For():
             return _loop(s, known)
         case If(_, then, orelse):
@@ -117,29 +119,29 @@ def _one(s: Stmt, known: dict[str, int | float]) -> Work:
         case Section(_, body) | Pinned(_, body):
             return _all(body, known)
         case Roles(roles):
-            return sum((_all(r.body, dict(known)) for r in roles), Work())
+            return sum((_all(r.body, dict(known)) for r in roles), Amount())
         case Load(width=width) | Store(width=width):
-            return Work(1, width)
+            return Amount(1, width)
         case Fma(fused=fused):
-            return Work(FUSED_STEPS if fused else 1, 0, 1)
+            return Amount(FUSED_STEPS if fused else 1, 0, 1)
         case Compute():
-            return Work(1, 1)
+            return Amount(1, 1)
         case Alloc(array, init):
-            return Work(0.1) if init is None else Work(1, prod(shape_of(array)))
+            return Amount(0.1) if init is None else Amount(1, prod(shape_of(array)))
         case Call():
-            return Work(4, 4)
+            return Amount(4, 4)
         case Sync():
-            return Work(1)
+            return Amount(1)
         case _:
             assert_never(s)
 
 
-def _loop(s: For, known: dict[str, int | float]) -> Work:
+def _loop(s: For, known: dict[str, int | float]) -> Amount:
     start, stop, step = (int(_value(e, known)) for e in (s.start, s.stop, s.step))
     trips = len(range(start, stop, max(1, step)))
     body = _all(s.body, known | {s.var.name: start})
-    if body.products and not body.words:  # a nest of multiply-adds is one statement
-        return Work(min(body.steps, FUSED_STEPS), 0, body.products * trips)
+    if body.products and not body.moved:  # a nest of multiply-adds is one statement
+        return Amount(min(body.steps, FUSED_STEPS), 0, body.products * trips)
     return body.times(trips)
 
 

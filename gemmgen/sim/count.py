@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from gemmgen.isa.memory import (
-    LINE,
-    SECTOR,
-    bytes_used_of,
-    ideal_wavefronts_of,
-    pair_sectors_of,
-    sectors_of,
-    wavefronts_of,
-)
-from gemmgen.sim.lanes import Active, Batch
+import numpy as np
+
+from gemmgen.isa.counted import EACH, FMA, TOTALS, Cost, Warps, rules
+from gemmgen.isa.memory import LINE, SECTOR, WORD
+from gemmgen.isa.table import Pipe
+from gemmgen.sim.lanes import Active, Batch, Ints
 from gemmgen.sim.values import Part
 
-WORD = 4
 Op = Literal["load", "store"]
-
-
-class Cost(NamedTuple):
-    """Cost of one access by all warps of a batch; the fields of the other kind of memory are 0."""
-
-    requests: int = 0
-    sectors: int = 0
-    bytes_used: int = 0
-    wavefronts: int = 0
-    ideal_wavefronts: int = 0
+FIGURES = tuple(dict.fromkeys(name for names in TOTALS.values() for name in names))
+"""The quantities that are counted here, in the order of a site's figures."""
 
 
 @dataclass
 class Site:
-    """One access of the program, and what it has cost so far.
+    """One access of the program, ``width`` elements of ``item`` bytes a lane, and what it has cost so far.
 
     ``space`` is "global" or "shared"; "tma" for boxes that the TMA engine fetches, whose requests and bytes the
     hardware's counters of global loads do not see; "engine" for what is not counted. ``past_l1``: of a copy that the
     L1 cache keeps nothing of.
+
+    ``period`` are the bytes by which all its addresses may move without changing its cost: a sector of global memory,
+    or a line where it passes by the L1; of shared memory what a lane moves, and no less than a word, since moving all
+    lanes alike only renames the banks. ``kind`` tells apart what costs differently at the same addresses.
     """
 
     number: int
@@ -47,89 +38,70 @@ class Site:
     operand: str
     buffer: str
     width: int
+    item: int
     line: int | None
     past_l1: bool = False
-    requests: int = 0
-    sectors: int = 0
-    bytes_used: int = 0
-    wavefronts: int = 0
-    ideal_wavefronts: int = 0
+    figures: Ints = field(default_factory=lambda: np.zeros(len(FIGURES), np.int64))
+
+    def __post_init__(self) -> None:
+        self.kind = (self.space, self.op, self.width, self.item, self.past_l1)
+        if self.space == "global":
+            self.period = LINE if self.past_l1 else SECTOR
+        else:
+            self.period = max(self.nbytes, WORD)
 
     @property
-    def period(self) -> int:
-        """Words by which all its addresses may move without changing its cost: a sector of global memory, or a line
-        where it passes by the L1; of shared memory its width, since moving all lanes alike only renames the banks."""
-        if self.space != "global":
-            return self.width
-        return (LINE if self.past_l1 else SECTOR) // WORD
+    def nbytes(self) -> int:
+        """Bytes a lane."""
+        return self.width * self.item
 
-    def add(self, c: Cost) -> None:
-        self.requests += c.requests
-        self.sectors += c.sectors
-        self.bytes_used += c.bytes_used
-        self.wavefronts += c.wavefronts
-        self.ideal_wavefronts += c.ideal_wavefronts
+    @property
+    def cost(self) -> Cost:
+        """What it has cost so far."""
+        return Cost(**dict(zip(FIGURES, self.figures.tolist(), strict=True)))
+
+
+def figures(**known: int) -> Ints:
+    """The figures of a site in which only these differ from 0."""
+    return np.array([known.get(name, 0) for name in FIGURES], np.int64)
 
 
 def count(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> None:
-    """Add an access at word addresses ``part + offset``.
+    """Add an access whose lanes begin at elements ``part``, ``offset`` bytes on.
 
     The cost repeats where the offset does, modulo the site's period, so each case is worked out once.
     """
-    key = (site.space, site.op, site.width, site.past_l1, active, offset % site.period)
-    cost: Cost | None = part.memo.get(key)
+    key = (site.kind, active, offset % site.period)
+    cost: Ints | None = part.memo.get(key)
     if cost is None:
-        cost = (
-            _global(site, batch, part, offset, active)
-            if site.space == "global"
-            else _shared(site, batch, part, offset, active)
-        )
+        cost = _figures(site, batch, part, offset, active)
         if active is None or active.lasting:
             part.memo[key] = cost
-    site.add(cost)
+    site.figures += cost
 
 
-def _global(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> Cost:
-    lanes = batch.warp_mask(active)
-    addresses = batch.by_warp((part.array + offset) * WORD)
-    sectors = pair_sectors_of(addresses, lanes) if site.past_l1 else sectors_of(addresses, lanes, WORD * site.width)
-    return Cost(
-        requests=int(lanes.any(axis=1).sum()),
-        sectors=int(sectors.sum()),
-        bytes_used=int(bytes_used_of(addresses, lanes, WORD * site.width).sum()),
-    )
+def _figures(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> Ints:
+    space: Literal["global", "shared"] = "global" if site.space == "global" else "shared"
+    addresses = batch.by_warp(part.array * site.item + offset)
+    warps = Warps(addresses, batch.warp_mask(active), site.width, site.nbytes, site.op == "store", site.past_l1)
+    return figures(**{name: int(rule(warps).sum()) for name, rule in rules(space) if name in TOTALS[space]})
 
 
-def _shared(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> Cost:
-    lanes = batch.warp_mask(active)
-    words, store = batch.by_warp(part.array + offset), site.op == "store"
-    return Cost(
-        requests=int(lanes.any(axis=1).sum()),
-        wavefronts=int(wavefronts_of(words, lanes, site.width, store).sum()),
-        ideal_wavefronts=int(ideal_wavefronts_of(words, lanes, site.width, store).sum()),
-    )
-
-
-def counters(sites: Iterable[Site], fma: int) -> dict[str, Any]:
+def counters(sites: Iterable[Site], math: Mapping[Pipe, int]) -> dict[str, Any]:
     """The counters as ``Simulation.counters`` has them."""
-    sites = [s for s in sites if s.space != "engine"]
+    counted = [(s, s.cost) for s in sites if s.space != "engine"]
 
-    def total(space: str, op: str, *names: str) -> dict[str, int]:
-        of = [s for s in sites if s.space == space and s.op == op]
-        return {name: sum(getattr(s, name) for s in of) for name in names}
+    def total(space: Literal["global", "shared"], op: Op) -> dict[str, int]:
+        return sum((c for s, c in counted if (s.space, s.op) == (space, op)), Cost()).totals(space)
 
-    global_names = ("requests", "sectors", "bytes_used")
-    shared_names = ("requests", "wavefronts", "ideal_wavefronts")
     return {
-        "global": {op: total("global", op, *global_names) for op in ("load", "store")},
-        "shared": {op: total("shared", op, *shared_names) for op in ("load", "store")},
-        "fma": fma,
-        "accesses": [_access(s) for s in sites],
+        **{space: {op: total(space, op) for op in ("load", "store")} for space in TOTALS},
+        "fma": math.get(FMA.pipe, 0) // FMA.flops,
+        "accesses": [_access(s, c) for s, c in counted],
     }
 
 
-def _access(s: Site) -> dict[str, Any]:
-    moved = {"bytes": s.bytes_used} if s.space == "tma" else {}
+def _access(s: Site, cost: Cost) -> dict[str, Any]:
     return {
         "operand": s.operand,
         "op": s.op,
@@ -137,10 +109,7 @@ def _access(s: Site) -> dict[str, Any]:
         "width": s.width,
         "spec_line": s.line,
         "cuda_line": None,
-        "requests": s.requests,
-        "sectors": s.sectors,
-        "wavefronts": s.wavefronts,
-        **moved,
+        **cost.each(s.space),
     }
 
 
@@ -149,17 +118,16 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     total: dict[str, Any] | None = None
     for part in parts:
         total = part if total is None else _added(total, part)
-    return counters([], 0) if total is None else total
+    return counters([], {}) if total is None else total
 
 
 def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     accesses = list(a["accesses"])
     if len(accesses) == len(b["accesses"]):
-        keys = ("requests", "sectors", "wavefronts", "bytes")
+        keys = (*EACH, "bytes")
         accesses = [x | {k: x[k] + y[k] for k in keys if k in x} for x, y in zip(accesses, b["accesses"], strict=True)]
     else:  # launches of different variants: list both
         accesses += b["accesses"]
     return {
-        space: {op: {k: v + b[space][op][k] for k, v in a[space][op].items()} for op in a[space]}
-        for space in ("global", "shared")
+        space: {op: {k: v + b[space][op][k] for k, v in a[space][op].items()} for op in a[space]} for space in TOTALS
     } | {"fma": a["fma"] + b["fma"], "accesses": accesses}

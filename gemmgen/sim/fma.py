@@ -10,16 +10,18 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from gemmgen.ir.nodes import Fma
+from gemmgen.ir.types import F32
+from gemmgen.isa.counted import FMA
 from gemmgen.sim.access import Element, Plain, element, linear
 from gemmgen.sim.index import Scope
-from gemmgen.sim.lanes import Active, Floats, Ints
+from gemmgen.sim.lanes import Active, Data, Ints
 from gemmgen.sim.machine import Machine
+from gemmgen.sim.memory import SMALLEST_NORMAL
+from gemmgen.sim.registers import SINGLE
 from gemmgen.sim.values import Remembered
 
 PIECE = 1 << 16
 """Products computed at a time: they and their factors stay in the cache."""
-
-SMALLEST_NORMAL = 2.0**-126
 
 Loop = tuple[int, range]
 """A loop's slot among the loop variables, and its values."""
@@ -31,22 +33,34 @@ class _Plan:
     views to compute them all at once (none where that would not be the same)."""
 
     elements: tuple[Ints, Ints, Ints]
-    pieces: tuple[tuple[Floats, Floats, Floats], ...]
+    pieces: tuple[tuple[Data, Data, Data], ...]
 
 
 def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
-    """``acc += a * b`` for all values of the loops; multiplication and addition are rounded apart, unless fused."""
+    """``acc += a * b`` in float32 for all values of the loops; multiplication and addition are rounded apart, unless
+    fused. Raises ValueError where the sum is of another type."""
     refs = (s.acc, s.a, s.b)
+    if s.acc.array.dtype != F32:
+        raise ValueError(f"{s.acc.array.name} is {s.acc.array.dtype}; a multiply-add sums in float32")
     operands = tuple(element(m, ref, scope, (s, i)) for i, ref in enumerate(refs))
     inner = {slot for slot, _ in loops}
     deps = frozenset[int]().union(*(linear(ref, scope).deps for ref in refs)) - inner
-    plan = Remembered(m.values, deps, lambda: _plan(m, loops, operands))
+    wide: list[Data | None] = [None] * len(operands)
+
+    def widen() -> list[Data]:
+        """The operands' registers in float32, always in the same arrays."""
+        found = [x.register.widened(into) for x, into in zip(operands, wide, strict=True)]
+        wide[:] = found
+        return found
+
+    plan = Remembered(m.values, deps, lambda: _plan(m, loops, operands, widen()))
+    narrow = any(x.register.dtype != SINGLE for x in operands)
     points = prod(len(r) for _, r in loops)
-    scratch: list[Floats] = []
+    scratch: list[Data] = []
 
     def run(active: Active) -> None:
         p = plan()
-        m.fma += points * m.active_lanes(active)
+        m.compute(FMA, active, points)
         if not p.pieces:
             _one_by_one(m, operands, p, active, s.fused)
             return
@@ -54,10 +68,12 @@ def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
             if not x.register.full:
                 for e in np.unique(elements):
                     x.check(int(e), 1, active, reads=True)
+        if narrow:
+            widen()
         where = None if operands[0].register.whole(active) or active is None else active.array
         for acc, a, b in p.pieces:
             if not scratch or scratch[0].size < acc.size:
-                scratch[:] = [np.empty(acc.size, np.float32)]
+                scratch[:] = [np.empty(acc.size, SINGLE)]
             products = scratch[0][: acc.size].reshape(acc.shape)
             if s.fused:
                 np.copyto(acc, fused(acc, a, b), where=True if where is None else where)
@@ -71,7 +87,8 @@ def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
     return run
 
 
-def _plan(m: Machine, loops: tuple[Loop, ...], operands: tuple[Element, ...]) -> _Plan:
+def _plan(m: Machine, loops: tuple[Loop, ...], operands: tuple[Element, ...], data: list[Data]) -> _Plan:
+    """``data`` are the operands' registers in float32."""
     shape = tuple(len(r) for _, r in loops)
     found = [np.zeros(prod(shape), np.int64) for _ in operands]
     for point, at in enumerate(product(*(r for _, r in loops))):
@@ -80,7 +97,7 @@ def _plan(m: Machine, loops: tuple[Loop, ...], operands: tuple[Element, ...]) ->
         for x, elements in zip(operands, found, strict=True):
             elements[point] = x.at()
     acc, a, b = found
-    views = [_view(x, e.reshape(shape)) for x, e in zip(operands, found, strict=True)]
+    views = [_view(x, e.reshape(shape)) for x, e in zip(data, found, strict=True)]
     distinct = len(np.unique(acc)) == len(acc)
     names = {x.register.name for x in operands}
     if not distinct or len(names) < len(operands) or any(v is None for v in views):
@@ -88,10 +105,10 @@ def _plan(m: Machine, loops: tuple[Loop, ...], operands: tuple[Element, ...]) ->
     return _Plan((acc, a, b), _pieces(*(v for v in views if v is not None)))
 
 
-def _view(x: Element, elements: Ints) -> Floats | None:
-    """The register's elements as an array [*loops, lanes]; None where their positions are no linear function of the
-    loop variables, or lie outside."""
-    if elements.size == 0 or elements.min() < 0 or elements.max() >= x.register.elements:
+def _view(data: Data, elements: Ints) -> Data | None:
+    """Elements of a register's data as an array [*loops, lanes]; None where their positions are no linear function of
+    the loop variables, or lie outside."""
+    if elements.size == 0 or elements.min() < 0 or elements.max() >= len(data):
         return None
     first = int(elements.flat[0])
     steps = [int(np.take(elements, 1, axis=d).flat[0]) - first if n > 1 else 0 for d, n in enumerate(elements.shape)]
@@ -101,12 +118,11 @@ def _view(x: Element, elements: Ints) -> Floats | None:
         line = line + step * index
     if not np.array_equal(line, elements):
         return None
-    data = x.register.data
     row = data.strides[0]
     return as_strided(data[first:], (*elements.shape, data.shape[1]), (*(row * s for s in steps), data.strides[1]))
 
 
-def _pieces(acc: Floats, a: Floats, b: Floats) -> tuple[tuple[Floats, Floats, Floats], ...]:
+def _pieces(acc: Data, a: Data, b: Data) -> tuple[tuple[Data, Data, Data], ...]:
     """Cut along the first loop so that a piece fits the cache."""
     if acc.ndim < 2:
         return ((acc, a, b),)
@@ -120,13 +136,19 @@ def _one_by_one(m: Machine, operands: tuple[Element, ...], p: _Plan, active: Act
     for i, j, k in zip(*(e.tolist() for e in p.elements), strict=True):
         inside = [x.check(e, 1, active, reads=True) for x, e in ((acc, i), (a, j), (b, k))]
         if inside[0]:
-            x = a.register.data[j] if inside[1] else np.zeros(m.batch.lanes, np.float32)
-            y = b.register.data[k] if inside[2] else np.zeros(m.batch.lanes, np.float32)
+            x = _single(a, j) if inside[1] else np.zeros(m.batch.lanes, SINGLE)
+            y = _single(b, k) if inside[2] else np.zeros(m.batch.lanes, SINGLE)
             before = acc.register.data[i]
             acc.register.put(i, 1, active, fused(before, x, y) if once else before + x * y)
 
 
-def fused(c: Floats, a: Floats, b: Floats) -> Floats:
+def _single(x: Element, element: int) -> Data:
+    """One element of a register in float32."""
+    value: Data = x.register.data[element].astype(SINGLE, copy=False)
+    return value
+
+
+def fused(c: Data, a: Data, b: Data) -> Data:
     """``a * b + c`` rounded once to float32, exactly as the hardware's fused multiply-add.
 
     The product of two float32 is exact in float64. The sum is rounded to float64 first, and rounding that to float32 is
@@ -143,5 +165,5 @@ def fused(c: Floats, a: Floats, b: Floats) -> Floats:
         error = (product - (total - back)) + (c - back)
         odd = close & (error != 0) & np.isfinite(total) & (bits & 1 == 0)
         bits += np.where(odd, np.where((error > 0) == (total > 0), 1, -1), 0)
-    result: Floats = total.astype(np.float32)
+    result: Data = total.astype(SINGLE)
     return result

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from gemmgen.ir.types import WARP
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
+Data = NDArray[Any]
+"""Values of elements, each as its own type has it: those of bfloat16 are ``ml_dtypes.bfloat16``."""
 Bools = NDArray[np.bool_]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 
 import numpy as np
@@ -10,12 +11,14 @@ from gemmgen.ir.expr import value_of
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.memory import in_memory_order
 from gemmgen.ir.nodes import Array, shape_of, size_bytes
+from gemmgen.ir.types import VECTOR_BYTES, DType
+from gemmgen.isa.table import Pipe, Work
 from gemmgen.sim.arrival import ArrivingShadow
 from gemmgen.sim.clock import Clock
 from gemmgen.sim.count import Op, Site
 from gemmgen.sim.faults import Fault, FaultKind, FaultLog
 from gemmgen.sim.lanes import Active, Batch, Bools
-from gemmgen.sim.memory import WORD, GlobalArray, Memory, global_memory, shared_memory
+from gemmgen.sim.memory import GlobalArray, Memory, global_memory, shared_memory
 from gemmgen.sim.registers import Register
 from gemmgen.sim.shadow import SharedShadow
 from gemmgen.sim.shadow_global import GlobalShadow
@@ -38,18 +41,19 @@ class Machine:
         self.sites: list[Site] = []
         self.registers: dict[Array, Register] = {}
         self.memories: dict[str, Memory] = {}
-        self.fma = 0
+        self.math: Counter[Pipe] = Counter()
         self.state: dict[Hashable, object] = {}
         self.batch = self.values.batch
         self.clock = Clock(self.batch)
         for name, array in arrays.items():
             self.memories[name] = self._global(name, array)
-        self.arriving = {name: ArrivingShadow(self.report) for name in ir.arriving}
+        self.arriving = {name: ArrivingShadow(self.report_unit) for name in ir.arriving}
         for name, arriving in self.arriving.items():
             self.memories[name].shadow = arriving
         for a in ir.shared:
-            self.memories[a.name] = shared_memory(a.name, shape_of(a), a.align, self.report)
+            self.memories[a.name] = shared_memory(a, self.report)
         self.together = self._place_together()
+        self.storage = np.zeros(0, np.uint8)
         self._shadows: dict[str, SharedShadow] = {}
 
     def start(self, batch: Batch) -> None:
@@ -61,34 +65,42 @@ class Machine:
             arriving.start(batch, self.clock)
         for memory in self.memories.values():
             memory.batch = batch
-            if memory.block_words:
+            if memory.block_size:
                 self._start_shared(memory, several=memory.name in self.together)
             elif isinstance(memory.shadow, GlobalShadow):
                 memory.shadow.start(batch, self.clock)
         for name in self.together[1:]:
             first = self.memories[self.together[0]]
-            self.memories[name].flat, self.memories[name].shadow = first.flat, first.shadow
+            memory = self.memories[name]
+            memory.flat, memory.shadow = self.storage.view(memory.flat.dtype), first.shadow
             self._shadows[name] = self._shadows[first.name]
         for register in self.registers.values():
             register.start(batch.lanes)
 
     def _place_together(self) -> tuple[str, ...]:
-        """Arrays that take the place of others, and those others: one memory, in which each has its first word."""
+        """Arrays that take the place of others, and those others: one memory, in which each has its first element."""
         replaced = {name for a in self.ir.shared for name in a.over}
         arrays = [a for a in in_memory_order(self.ir.shared) if a.name in replaced]
         over = [a for a in self.ir.shared if a.over]
         at = 0
         for a in arrays:
-            self.memories[a.name].base = at
-            at += size_bytes(a) // WORD
+            self.memories[a.name].base = at // a.dtype.bytes
+            at += size_bytes(a)
+        nbytes = max([at, *(size_bytes(a) for a in over)])
+        whole = -(-nbytes // VECTOR_BYTES) * VECTOR_BYTES
+        unit = min((a.dtype.bytes for a in (*arrays, *over)), default=1)
         for a in (*arrays, *over):
-            self.memories[a.name].block_words = max([at, *(size_bytes(x) // WORD for x in over)])
+            memory = self.memories[a.name]
+            memory.block_size, memory.scale = whole // memory.item, memory.item // unit
         return tuple(a.name for a in (*arrays, *over)) if over else ()
 
     def _start_shared(self, memory: Memory, several: bool) -> None:
         """Fresh shared memory and a shadow of it, which several arrays may have in common."""
-        memory.flat = np.zeros(self.batch.blocks * memory.block_words, np.float32)
-        shadow = SharedShadow(self.batch, self.clock, memory.block_words, self.sites, self.report, several)
+        storage = np.zeros(self.batch.blocks * memory.block_size * memory.item, np.uint8)
+        if several:
+            self.storage = storage
+        memory.flat, units = storage.view(memory.flat.dtype), memory.block_size * memory.scale
+        shadow = SharedShadow(self.batch, self.clock, units, self.sites, self.report_unit, several)
         memory.shadow = self._shadows[memory.name] = shadow
 
     def end(self) -> None:
@@ -104,9 +116,9 @@ class Machine:
         """The program writes this global array: its accesses are checked for races."""
         memory, arriving = self.memories[name], self.arriving.get(name)
         if arriving is not None:
-            arriving.within = arriving.within or GlobalShadow(memory.size, self.report)
-        elif not memory.block_words and memory.shadow is None:
-            memory.shadow = GlobalShadow(memory.size, self.report)
+            arriving.within = arriving.within or GlobalShadow(memory.size, self.report_unit)
+        elif not memory.block_size and memory.shadow is None:
+            memory.shadow = GlobalShadow(memory.size, self.report_unit)
 
     def join(self, blocks: Bools | None = None, clusters: bool = False) -> None:
         """All threads of the blocks (None: of all), or of all their ``clusters``, have met at a barrier."""
@@ -123,11 +135,18 @@ class Machine:
         for arriving in self.arriving.values():
             arriving.wait(active)
 
+    def memory(self, name: str, dtype: DType) -> Memory:
+        """An array in memory. Raises ValueError where what was given for it is not of the program's type."""
+        found = self.memories[name]
+        if found.flat.dtype != dtype.numpy_dtype:
+            raise ValueError(f"{name} is of type {found.flat.dtype}; the program has {dtype.numpy} there")
+        return found
+
     def register(self, array: Array) -> Register:
         """The register array that a declaration or an access names."""
         found = self.registers.get(array)
         if found is None:
-            found = self.registers[array] = Register(array.name, shape_of(array))
+            found = self.registers[array] = Register(array.name, shape_of(array), array.dtype)
         return found
 
     def site(
@@ -135,7 +154,8 @@ class Machine:
     ) -> Site:
         """A new access of the program. ``space`` is the array's unless given: "tma" counts apart, "engine" not."""
         space = array.space if space is None else space
-        made = Site(len(self.sites), op, space, array.operand, array.name, width, self.line(origin), past_l1)
+        item, line = array.dtype.bytes, self.line(origin)
+        made = Site(len(self.sites), op, space, array.operand, array.name, width, item, line, past_l1)
         self.sites.append(made)
         return made
 
@@ -146,13 +166,18 @@ class Machine:
     def active_lanes(self, active: Active) -> int:
         return self.batch.lanes if active is None else active.count
 
-    def report(self, kind: FaultKind, site: Site, lane: int, word: int, other: str = "") -> None:
-        """Record a fault at a word of a memory; ``word`` counts through all blocks where it may be another's."""
-        memory = self.memories[site.buffer]
-        own = word
-        if memory.block_words and kind not in ("out-of-bounds", "misaligned"):
-            own = word % memory.block_words - memory.base
-        self.fault(kind, (site.buffer, site.number), site.buffer, lane, memory.index_of(own), site.line, other)
+    def compute(self, work: Work, active: Active, times: int = 1) -> None:
+        """The active lanes do this work, so many times."""
+        self.math[work.pipe] += work.flops * times * self.active_lanes(active)
+
+    def report(self, kind: FaultKind, site: Site, lane: int, element: int, other: str = "") -> None:
+        """Record a fault at an element of a site's array."""
+        index = self.memories[site.buffer].index_of(element)
+        self.fault(kind, (site.buffer, site.number), site.buffer, lane, index, site.line, other)
+
+    def report_unit(self, kind: FaultKind, site: Site, lane: int, unit: int, other: str = "") -> None:
+        """Record a fault at a unit of a shadow, counted through all blocks."""
+        self.report(kind, site, lane, self.memories[site.buffer].element_of(unit), other)
 
     def fault(
         self,

@@ -6,24 +6,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemmgen.sim.lanes import Active, Bools, Floats
+from gemmgen.ir.types import F32, DType
+from gemmgen.sim.lanes import Active, Bools, Data
 from gemmgen.sim.memory import unravel
 
 UNSET, PARTLY, SET = 0, 1, 2
+SINGLE = F32.numpy_dtype
+"""The type of all arithmetic."""
 
 
 class Register:
-    """A register array: ``data`` is [elements, lanes].
+    """A register array: ``data`` is [elements, lanes], each value of the array's own type.
+
+    A 16-bit floating-point register holds its number (as NumPy's float16 or ``ml_dtypes``' bfloat16), not its bits;
+    what reads it for arithmetic widens it to float32, which is exact.
 
     A register lives where it was declared: in a branch it belongs to the lanes of that branch only, so while just those
     are active no mask is needed.
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: DType) -> None:
         self.name = name
+        self.dtype = dtype.numpy_dtype
         self.shape = shape
         self.elements = int(np.prod(shape, dtype=np.int64))
-        self.data: Floats = np.zeros((self.elements, 0), np.float32)
+        self.data: Data = np.zeros((self.elements, 0), self.dtype)
         self.scope: Active = None
         self.full = False
         self._state = bytearray(self.elements)
@@ -32,7 +39,7 @@ class Register:
     def start(self, lanes: int) -> None:
         """A new batch of blocks."""
         if self.data.shape[1] != lanes:
-            self.data = np.zeros((self.elements, lanes), np.float32)
+            self.data = np.zeros((self.elements, lanes), self.dtype)
         self.declare(None, None)
 
     def declare(self, init: float | None, active: Active) -> None:
@@ -42,26 +49,35 @@ class Register:
         self._state = bytearray([SET if self.full else UNSET]) * self.elements
         self._partly.clear()
         if init is not None:
-            self.data[...] = np.float32(init)
+            self.data[...] = init
 
     def whole(self, active: Active) -> bool:
         """Whether the active lanes are all that the register belongs to."""
         return active is None or active is self.scope
 
-    def window(self, first: int, width: int) -> Floats:
+    def window(self, first: int, width: int) -> Data:
         """Elements ``first ..`` as a view [width, lanes]."""
         return self.data[first : first + width]
+
+    def widened(self, into: Data | None) -> Data:
+        """The values in float32: the data itself, or, of another type, a copy, made in the array that is given."""
+        if self.dtype == SINGLE:
+            return self.data
+        if into is None or into.shape != self.data.shape:
+            into = np.empty(self.data.shape, SINGLE)
+        into[...] = self.data
+        return into
 
     def inside(self, first: int, width: int) -> bool:
         return first >= 0 and first + width <= self.elements
 
-    def put(self, first: int, width: int, active: Active, values: Floats) -> None:
+    def put(self, first: int, width: int, active: Active, values: Data) -> None:
         """Set elements in the active lanes."""
         if self.whole(active):
             self.data[first : first + width] = values
         else:
             assert active is not None
-            np.copyto(self.data[first : first + width], values, where=active.array)
+            np.copyto(self.data[first : first + width], values, casting="unsafe", where=active.array)
         self.define(first, width, active)
 
     def define(self, first: int, width: int, active: Active) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.types import F32
+from gemmgen.isa.table import Pipe
 from gemmgen.sim import count
 from gemmgen.sim.cost import blocks_at_once
 from gemmgen.sim.faults import Fault
@@ -36,10 +39,12 @@ DEFAULT = Options()
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a launch did wrong, and what it cost. ``counters`` has the keys global, shared, fma and accesses."""
+    """What a launch did wrong, and what it cost. ``counters`` has the keys global, shared, fma and accesses; ``math``
+    are the flops of each pipe."""
 
     faults: tuple[Fault, ...]
     counters: dict[str, Any]
+    math: Mapping[Pipe, int] = field(default_factory=dict)
 
 
 def run_kernel(
@@ -52,9 +57,10 @@ def run_kernel(
     """Run every block of ``grid`` (blocks along x, y, z).
 
     ``scalars`` are the kernel's other arguments by name (M, N, K, alpha, lda, ldb, beta, ldc), ``arrays`` the matrices
-    A, B and C; C is written in place. float32 throughout, every operation rounded; NaN and Inf travel. A fault does
-    not end the run: a read outside gives 0, a write outside is dropped. Raises ValueError for a kernel that is not
-    well formed (an unknown variable, registers indexed by thread).
+    A, B and C, each of its own type; C is written in place. Arithmetic is in float32, every operation rounded; NaN and
+    Inf travel. A 16-bit element widens exactly, and a float32 is rounded to one to nearest even. A fault does not end
+    the run: a read outside gives 0, a write outside is dropped. Raises ValueError for a kernel that is not well formed
+    (an unknown variable, registers indexed by thread), and for arrays of other types than it has.
     """
     known = {**_as_parameters(ir, scalars), **grid_values(grid)}
     machine = Machine(ir, known, dict(arrays), options.max_faults)
@@ -72,16 +78,17 @@ def run_kernel(
             machine.end()
             if options.progress is not None:
                 options.progress(min(1.0, (first + step) / total))
-    return RunResult(tuple(machine.log.faults), count.counters(machine.sites, machine.fma))
+    return RunResult(tuple(machine.log.faults), count.counters(machine.sites, machine.math), dict(machine.math))
 
 
 def merged(results: Sequence[RunResult]) -> RunResult:
     """Several launches as one: all faults, counts added up."""
-    return RunResult(tuple(f for r in results for f in r.faults), count.merged(r.counters for r in results))
+    math = sum((Counter(r.math) for r in results), Counter[Pipe]())
+    return RunResult(tuple(f for r in results for f in r.faults), count.merged(r.counters for r in results), dict(math))
 
 
 def _as_parameters(ir: KernelIR, scalars: Mapping[str, int | float]) -> dict[str, int | float]:
     """The arguments as the kernel receives them: float ones in float32, without those that it does not take."""
     floats = {p.name for p in ir.params if p.kind == "float"}
     taken = {k: v for k, v in scalars.items() if k in floats or not isinstance(v, float)}
-    return {k: float(np.float32(v)) if k in floats else int(v) for k, v in taken.items()}
+    return {k: float(F32.numpy_dtype.type(v)) if k in floats else int(v) for k, v in taken.items()}

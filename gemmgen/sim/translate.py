@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gemmgen.ir.expr import Var
-from gemmgen.ir.lane_values import LANE_VALUES
 from gemmgen.ir.nodes import (
     Alloc,
     Call,
@@ -30,6 +29,8 @@ from gemmgen.ir.nodes import (
     Sync,
     children,
 )  # fmt: skip
+from gemmgen.isa.counted import work_of
+from gemmgen.isa.lane_values import LANE_VALUES
 from gemmgen.sim.access import Plain, compute, declared_form, load, store
 from gemmgen.sim.calls import Step, Wait, blocks, call
 from gemmgen.sim.fma import Loop, fma
@@ -84,6 +85,13 @@ class Translator:
         return Block(steps, any(_blocking(s, in_roles) for s in body))
 
     def statement(self, s: Stmt, scope: dict[str, Form], in_roles: bool) -> tuple[Step, ...]:
+        """The steps of a statement, with the arithmetic that it is counted for."""
+        steps, work = self.steps(s, scope, in_roles), work_of(s)
+        if work is None or isinstance(s, Fma):  # which counts a whole nest of loops at once
+            return steps
+        return (lambda active: self.m.compute(work, active), *steps)
+
+    def steps(self, s: Stmt, scope: dict[str, Form], in_roles: bool) -> tuple[Step, ...]:
         m = self.m
         match s:
             case Let(var, expr):

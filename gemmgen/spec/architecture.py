@@ -32,9 +32,9 @@ _FORM = re.compile(r"(?:sm|compute)_([0-9]+)([af]?)")
 
 def needs(spec: Spec) -> Iterator[tuple[str, int]]:
     """What of a spec not every architecture has, and the least compute capability that does, times ten."""
-    yield from ((toggle, row.arch) for toggle, row in INSTRUCTIONS.items() if spec.has(toggle))
+    yield from ((toggle, row.arch.min) for toggle, row in INSTRUCTIONS.items() if spec.has(toggle))
     if adds_vectors(spec):
-        yield VECTORS, VECTOR_ADD.arch
+        yield VECTORS, VECTOR_ADD.arch.min
     for dtype in dict.fromkeys(x.dtype for x in spec.matrices):
         if dtype.arch:
             yield f"{ELEMENT_TYPE} {dtype}", dtype.arch
@@ -48,7 +48,7 @@ def adds_vectors(spec: Spec) -> bool:
     own = spec.block[:2] if spec.has("stageC") else spec.thread  # of a line of C, what one access may be a part of
     run = own[1] if spec.C.order == "row" else own[0]
     wide = spec.has("float4") and run % 2 == 0
-    return spec.has("atomics") and wide and (there is None or there >= VECTOR_ADD.arch)
+    return spec.has("atomics") and wide and (there is None or there >= VECTOR_ADD.arch.min)
 
 
 def architecture_problem(spec: Spec, arch: str) -> str | None:

@@ -17,6 +17,9 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from gemmgen.diagnostics import MAX_PROBLEMS, Problem, Source, Span, quoted
 from gemmgen.spec.data import data_folder
 
+MAX_WORDS = 4096
+"""Words of a line: more are never meant, and take long to read."""
+
 
 class Enough(Exception):
     """There are as many problems as are reported: the rest of the text is not read."""
@@ -70,6 +73,10 @@ def read_lines(source: Source, problems: list[Problem]) -> Iterator[Line]:
     """
     for number, text in enumerate(source.text.split("\n"), 1):
         if not text.strip(" \t") or text.lstrip(" \t").startswith("#"):
+            continue
+        if (words := len(text.replace(",", " ").split())) > MAX_WORDS:
+            message = f"the line has {words} words and values, over the limit of {MAX_WORDS}"
+            report(problems, Problem(message, "write fewer", Span(source, number, 1)))
             continue
         try:
             tree = _parser().parse(text)

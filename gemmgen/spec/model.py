@@ -205,6 +205,11 @@ class Spec:
         return self.has("atomics")
 
     @property
+    def block_given(self) -> tuple[int, ...]:
+        """``block`` as it is written: without a BK that nothing uses."""
+        return self.block[:2] if self.block[2] == 1 and not self.has("smem") else self.block
+
+    @property
     def matrices(self) -> tuple[Matrix, Matrix, Matrix]:
         """A, B and C: their types and how they lie. A type that does not exist, which the checks report, is float32."""
         operands = zip("ABC", (self.A, self.B, self.C), strict=True)

@@ -29,8 +29,8 @@ def _value(row: Setting, spec: Spec) -> Iterator[str]:
     value = getattr(spec, row.fields[0])
     match row.form:
         case "sizes":
-            if row.name == "tile block" and value[2] == 1 and not spec.has("smem"):
-                value = value[:2]  # what a spec that gives no BK has
+            if row.name == "tile block":
+                value = spec.block_given
             yield "x".join(str(v) for v in value or ())
         case "toggles":
             yield ", ".join(_toggles(spec))

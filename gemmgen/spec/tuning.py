@@ -54,9 +54,11 @@ def read_choice(words: tuple[Word, ...], wrong: Wrong) -> tuple[Choice, Span] | 
 
 def _read(name: str, member: tuple[Word, ...]) -> Any:
     """The value of one member of a set; None where it is none."""
-    if len(member) != 1:
-        return None
-    text = member[0].text
+    return value_of(name, member[0].text) if len(member) == 1 else None
+
+
+def value_of(name: str, text: str) -> Any:
+    """The value of a setting that a word says; None where it says none."""
     if name in _TOGGLES:
         return _SWITCH.get(text)
     pieces = text.split("x") if name in _ROWS and _ROWS[name].form == "sizes" else [text]
@@ -119,13 +121,14 @@ def _value_problems(name: str, values: tuple[Any, ...], span: Span | None) -> It
             yield Problem(f"tune {name}: {quoted(shown)} is not a value of it", f"write '{example(name)}'", span)
         elif value in seen:
             yield Problem(f"tune {name}: {shown} stands in the set twice", "keep one of the two", span)
-        elif out := _out_of_range(name, value):
+        elif out := value_problem(name, value):
             yield Problem(f"tune {name}: {shown} {out}", "take it out of the set", span)
         else:
             seen.add(value)
 
 
-def _out_of_range(name: str, value: Any) -> str:
+def value_problem(name: str, value: Any) -> str:
+    """What is wrong with a value of the right kind, to follow it in a sentence; empty for a good one."""
     row = _ROWS.get(name)
     if row is not None and row.choices and value not in row.choices:
         return f"is not supported; {', '.join(str(c) for c in row.choices)} is"

@@ -12,12 +12,17 @@ from typing import Literal
 from gemmgen.ir.memory import declared_size
 from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
 from gemmgen.ir.variant import Variant
-from gemmgen.spec.pipelines import BOX_ALIGN
+from gemmgen.isa.math import FMA, Math
+from gemmgen.isa.table import Completion
+from gemmgen.tile.sums import WHOLE, InCluster, SecondKernel, Sums
+from gemmgen.tile.transport import REGISTERS, Transport
 
 # The most shared memory that any supported GPU gives one block (sm_90, sm_100: 227 KB; CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability").
 SHARED_LIMIT = 227 * 1024
 
+SUMS = "sums"
+"""The name of what the blocks of a cluster leave to one another in shared memory."""
 BARRIER_BYTES = 8
 
 STAGED = "Cs"
@@ -53,8 +58,18 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Threads of a block that run one program. ``registers`` are those of each of its threads, where the program says
+    so."""
+
+    name: str
+    threads: int
+    registers: int | None = None
+
+
+@dataclass(frozen=True)
 class Buffer:
-    """A tile of an operand in shared memory, ``stages`` times."""
+    """A tile of an operand in shared memory, ``stages`` times. ``over`` are the buffers whose place it takes."""
 
     name: str
     operand: OperandName
@@ -62,6 +77,12 @@ class Buffer:
     dtype: DType = F32
     stages: int = 1
     why: str = ""
+    over: tuple[str, ...] = ()
+
+    @property
+    def storage(self) -> tuple[str, ...]:
+        """The pieces of shared memory that it lies in: its own, or those of the buffers whose place it takes."""
+        return self.over or (self.name,)
 
     @property
     def bytes(self) -> int:
@@ -70,11 +91,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Copy:
-    """All threads of the block move one tile of an operand from global to shared memory.
+    """One tile of an operand is moved from global to shared memory.
 
     ``width`` is in elements an access; ``lanes`` is the dimension that consecutive threads walk; ``guard`` are the
-    dimensions along which the tile may reach past the matrix. ``how``: through registers ("plain"), by cp.async past
-    them, or by the TMA engine, which one thread sets to work.
+    dimensions along which the tile may reach past the matrix. ``via`` is how the tile is brought.
     """
 
     operand: OperandName
@@ -82,7 +102,7 @@ class Copy:
     width: int
     lanes: Dim
     guard: frozenset[Dim] = frozenset()
-    how: Literal["plain", "cpasync", "tma"] = "plain"
+    via: Transport = REGISTERS
 
 
 @dataclass(frozen=True)
@@ -100,8 +120,9 @@ class Level:
 
 @dataclass(frozen=True)
 class Product:
-    """acc += a x b. ``levels`` split the block tile, coarse to fine; ``a_width`` and ``b_width`` are the elements a
-    thread fetches an access. ``along_k``: of A these are neighbours along k, so that one fetch serves several steps.
+    """acc += a x b, by multiplications of ``math``. ``levels`` split the block tile, coarse to fine; ``a_width`` and
+    ``b_width`` are the elements a thread fetches an access. ``along_k``: of A these are neighbours along k, so
+    that one fetch serves several steps.
     ``snake``: every other row of the outer product is walked backwards. ``pinned``: each step along k is closed
     against the compiler's scheduler. ``unroll``: steps along k in the text of the loop (None: all of a tile).
     """
@@ -109,6 +130,7 @@ class Product:
     levels: tuple[Level, ...]
     a_width: int = 1
     b_width: int = 1
+    math: Math = FMA
     along_k: bool = False
     snake: bool = False
     pinned: bool = False
@@ -124,8 +146,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Output:
-    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy. ``atomic``: C += alpha * acc by
-    atomic additions, of several blocks to each element in no fixed order; a kernel before has made C beta * C.
+    """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy.
 
     ``tile``: where C's tile lies in shared memory on its way, in the place of the tiles of A and B; None where each
     thread stores its own sums. ``left`` are the elements of one store of a thread's sums into it.
@@ -133,7 +154,6 @@ class Output:
 
     width: int = 1
     guard: frozenset[Dim] = frozenset()
-    atomic: bool = False
     tile: Buffer | None = None
     left: int = 1
 
@@ -165,13 +185,7 @@ class TileProgram:
     buffers: tuple[Buffer, ...] = ()
     copies: tuple[Copy, ...] = ()
     pipeline: Pipeline = Pipeline()
-    split_k: int = 1
-    cluster_sums: int = 0
-    """Where the blocks that share a sum are a cluster and add it up: elements of one piece of a thread's sums, as they
-    leave them to one another; 0 where a second kernel adds up."""
-    dependent: bool = False
-    """Whether the second of two kernels (this one, where another prepares C) is launched while the first runs, and
-    waits for its end on the GPU."""
+    sums: Sums = WHOLE
     group_m: int = 1
     """Rows of tiles of C that consecutive blocks go down before the next column of tiles."""
     persistent: int = 0
@@ -184,12 +198,17 @@ class TileProgram:
     @property
     def second_kernel(self) -> bool:
         """Whether each block's sums go to a workspace, where a second kernel adds them up."""
-        return self.split_k > 1 and not self.cluster_sums and not self.output.atomic
+        return isinstance(self.sums, SecondKernel)
 
     @property
     def stored(self) -> DType:
         """The type of what the main kernel stores: C's, or that of the sums in a workspace."""
         return F32 if self.second_kernel else self.matrix("C").dtype
+
+    @property
+    def group(self) -> Group:
+        """The threads that run the program: all of the block."""
+        return Group("all", self.threads)
 
     @property
     def threads(self) -> int:
@@ -199,7 +218,7 @@ class TileProgram:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block, as the compiler lays it out: that of the kernel IR."""
-        tiles = [(b.bytes, BOX_ALIGN if self.how == "tma" else 16) for b in self.buffers]
+        tiles = [(b.bytes, self.copy(b.operand).via.align(b.layout)) for b in self.buffers]
         barriers = [(size, BARRIER_BYTES) for _, size in self.barriers]
         more = max(0, self.sums_bytes - self.tile_bytes)
         return declared_size([*tiles, *barriers], more, together=self.sums_bytes > 0)
@@ -207,7 +226,9 @@ class TileProgram:
     @property
     def barriers(self) -> list[tuple[str, int]]:
         """Names and bytes of the arrays of barriers that say when tiles have landed, and may be overwritten."""
-        names = () if self.how != "tma" else ("tileReady", "tileFree") if self.pipeline.release else ("tileReady",)
+        if not self.landing(Completion.BARRIER):
+            return []
+        names = ("tileReady", "tileFree") if self.pipeline.release else ("tileReady",)
         return [(name, BARRIER_BYTES * self.pipeline.depth) for name in names]
 
     @property
@@ -220,7 +241,7 @@ class TileProgram:
         """Shared memory in which a block leaves its sums, in the tiles' place."""
         if self.output.tile is not None:
             return self.output.tile.bytes
-        return F32.bytes * self.block[0] * self.block[1] if self.cluster_sums else 0
+        return F32.bytes * self.block[0] * self.block[1] if isinstance(self.sums, InCluster) else 0
 
     def matrix(self, operand: str) -> Matrix:
         return next(x for x in self.matrices if x.name == operand)
@@ -239,10 +260,9 @@ class TileProgram:
     def buffer(self, operand: str) -> Buffer | None:
         return next((b for b in self.buffers if b.operand == operand), None)
 
-    @property
-    def how(self) -> Literal["plain", "cpasync", "tma"]:
-        """How tiles are brought: the same way for both operands."""
-        return self.copies[0].how if self.copies else "plain"
+    def landing(self, when: Completion) -> tuple[Copy, ...]:
+        """The copies that land so."""
+        return tuple(c for c in self.copies if c.via.lands is when)
 
     def copy(self, operand: str) -> Copy:
         return next(c for c in self.copies if c.operand == operand)

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
 from gemmgen.ir.verifier import enabled
+from gemmgen.isa.table import Completion
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import SWIZZLED
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
+from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
+from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, widest
 from gemmgen.tile.verifier import verify
 
 if TYPE_CHECKING:
     from gemmgen.ir.variant import Variant
     from gemmgen.spec.model import Spec
-
-LEAST_ASYNC_BYTES = 4
-"""Bytes that one cp.async moves at least (PTX ISA, "cp.async")."""
 
 Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
 
@@ -107,22 +107,18 @@ def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
 
 
 def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
-    """Copies go past the registers and are waited for later, where each moves at least 4 bytes."""
-    started = tuple(replace(c, how="cpasync") for c in p.copies)
-    wide = all(_copy_bytes(p, c, spec.has("float4")) >= LEAST_ASYNC_BYTES for c in started)
-    return replace(p, copies=started if wide else p.copies)
+    """Copies go past the registers and are waited for later, where each moves enough bytes."""
+    return replace(p, copies=transports(p, CpAsync(), spec.has("float4")))
 
 
 def tma(p: TileProgram, spec: Spec) -> TileProgram:
     """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead."""
-    if any(p.variant.bytes(c.operand) < VECTOR_BYTES for c in p.copies):
-        return cpasync(p, spec)
-    return replace(p, copies=tuple(replace(c, how="tma") for c in p.copies))
+    return replace(p, copies=transports(p, Tma(), spec.has("float4")))
 
 
 def float4(p: TileProgram, spec: Spec) -> TileProgram:
     """Every access moves as many elements as divide its row and as its alignment allows, up to 16 bytes."""
-    copies = tuple(replace(c, width=_copy_width(p, c)) for c in p.copies)
+    copies = tuple(replace(c, width=copy_width(p, c, c.via)) for c in p.copies)
     thread = p.product.level("thread")
     product = replace(
         p.product,
@@ -155,19 +151,19 @@ def prefetch(p: TileProgram, spec: Spec) -> TileProgram:
 
 def spread(p: TileProgram, spec: Spec) -> TileProgram:
     """Copies are started between the products."""
-    return replace(p, pipeline=replace(p.pipeline, spread=p.how == "cpasync"))
+    return replace(p, pipeline=replace(p.pipeline, spread=bool(p.landing(Completion.GROUP))))
 
 
 def release(p: TileProgram, spec: Spec) -> TileProgram:
     """Warps release tiles one by one, where the TMA engine is what overwrites them."""
-    return replace(p, pipeline=replace(p.pipeline, release=p.how == "tma"))
+    return replace(p, pipeline=replace(p.pipeline, release=bool(p.landing(Completion.BARRIER))))
 
 
 def ragged_first(p: TileProgram, spec: Spec) -> TileProgram:
     """The short tile is the first, where threads copy tiles and check where K ends. Rows with zeros behind them, up to
     whole accesses, keep it last: those zeros are read with it."""
     along_k = {c.operand for c in p.copies if p.contiguous(c.operand) == "k"}
-    checked = "k" in p.variant.guard and p.how != "tma" and not along_k & p.variant.padded
+    checked = "k" in p.variant.guard and all(c.via.by_threads for c in p.copies) and not along_k & p.variant.padded
     return replace(p, pipeline=replace(p.pipeline, ragged_first=checked))
 
 
@@ -197,14 +193,15 @@ def direct_b(p: TileProgram, spec: Spec) -> TileProgram:
 
 def split_k(p: TileProgram, spec: Spec) -> TileProgram:
     """Several blocks share the sum over K of one tile of C."""
-    return replace(p, split_k=spec.split_k)
+    return replace(p, sums=SecondKernel(spec.split_k))
 
 
 def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
     """The blocks that share a sum leave their parts to one another in shared memory, however C is aligned."""
     thread = p.product.level("thread")
     run = thread.n if p.contiguous("C") == "n" else thread.m
-    return replace(p, cluster_sums=widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1)
+    width = widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1
+    return replace(p, sums=InCluster(p.sums.parts, width), output=replace(p.output, width=min(p.output.width, width)))
 
 
 def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
@@ -223,12 +220,13 @@ def atomics(p: TileProgram, spec: Spec) -> TileProgram:
     """The blocks that share a sum add their parts to C where it lies: as widely as it would be stored, or one element
     at a time where the spec's architecture cannot add more."""
     width = p.output.width if adds_vectors(spec) else 1
-    return replace(p, output=replace(p.output, width=width, atomic=True))
+    return replace(p, output=replace(p.output, width=width), sums=InMemory(p.sums.parts))
 
 
 def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
     """The second kernel is launched before what the first makes is there."""
-    return replace(p, dependent=True)
+    assert isinstance(p.sums, SecondKernel | InMemory)
+    return replace(p, sums=replace(p.sums, early=True))
 
 
 def cta_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
@@ -253,33 +251,10 @@ def guards(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, copies=copies, output=replace(p.output, guard=ragged - {"k"}))
 
 
-def widest(dtype: DType, align_bytes: int, *extents: int) -> int:
-    """The most elements of one access: 16 bytes at most, as the alignment allows, and dividing every extent."""
-    fits = (w for w in (8, 4, 2, 1) if w == 1 or w * dtype.bytes <= min(align_bytes, VECTOR_BYTES))
-    return next(w for w in fits if all(e % w == 0 for e in extents))
-
-
 def _stored(spec: Spec) -> DType:
     """The type of what the main kernel stores: C's own, or that of sums which a second kernel adds up."""
     sums = spec.split_k > 1 and not spec.has("clusterReduce") and not spec.has("atomics")
     return F32 if sums else spec.matrices[2].dtype
-
-
-def _copy_bytes(p: TileProgram, c: Copy, vectors: bool) -> int:
-    """Bytes of one access of a copy."""
-    return p.matrix(c.operand).dtype.bytes * (_copy_width(p, c) if vectors else 1)
-
-
-def _copy_width(p: TileProgram, c: Copy) -> int:
-    buffer = p.buffer(c.operand)
-    assert buffer is not None
-    along = p.contiguous(c.operand)
-    extents = [p.extent(along)]
-    if buffer.layout.contiguous == along:
-        extents.append(buffer.layout.pitch)
-    elif c.how == "cpasync":
-        return 1  # it cannot take a piece apart; with one element each, transposing costs nothing
-    return widest(buffer.dtype, p.variant.bytes(c.operand), *extents)
 
 
 def _fragment_width(buffer: Buffer | None, dim: Dim, run: int) -> int:

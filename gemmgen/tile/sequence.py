@@ -1,70 +1,64 @@
-"""From decisions to order: the only maker of loops, prologues, waits and barriers.
+"""From decisions to order: the only maker of loops and prologues.
 
-A barrier is never placed by hand. Each statement says which tiles in shared memory it reads and writes; a barrier
-stands where a tile was written (or read) by all threads and is then read (or overwritten) by others, also around the
-back of the loop over K, and of that over tiles of C. That hazard is the barrier's comment in the CUDA.
+The statements are put in a row here without any synchronisation; what each reads and writes says where it must wait,
+and :func:`gemmgen.tile.order.order` puts that in.
 """
 
 from __future__ import annotations
 
-from gemmgen.tile.hazards import with_barriers
-from gemmgen.tile.program import TileProgram
+from dataclasses import dataclass
+
+from gemmgen.isa.table import Completion
+from gemmgen.tile.order import order
+from gemmgen.tile.program import Copy, TileProgram
 from gemmgen.tile.statements import (
     Ahead,
-    AllowNext,
-    Arrived,
-    AwaitPrevious,
     Bring,
     Clear,
-    Commit,
     EachTile,
     Finish,
     Fragment,
     Gather,
     Inner,
-    Landed,
     Leave,
     Multiply,
     Publish,
-    Release,
     Steps,
     TileStmt,
 )
+from gemmgen.tile.sums import InCluster
+
+Statements = tuple[TileStmt, ...]
 
 
-def sequence(p: TileProgram) -> tuple[TileStmt, ...]:
-    """The statements of one block, in order, barriers included."""
-    start = (AllowNext(),) if p.dependent and not p.output.atomic else ()
-    return (*start, EachTile(_tile_of_c(p))) if p.persistent else (*start, *_tile_of_c(p))
+def sequence(p: TileProgram) -> Statements:
+    """The statements of one block, in order, with all synchronisation."""
+    return order(p, unordered(p))
 
 
-def _tile_of_c(p: TileProgram) -> tuple[TileStmt, ...]:
+def unordered(p: TileProgram) -> Statements:
+    """The same without any synchronisation."""
+    return (EachTile(_tile_of_c(p)),) if p.persistent else _tile_of_c(p)
+
+
+def _tile_of_c(p: TileProgram) -> Statements:
     """What a block does for one tile of C."""
     if not p.copies:
-        inner = Inner((*_fragments(p), Multiply()), whole=True)
-        return (Clear(), inner, *_finish(p))
-    prologue, body = _pipeline(p)
-    tail = _tail(p)
-    before, turn, after = with_barriers(prologue, body, tail, p.pipeline.depth, again=bool(p.persistent))
-    return (Clear(), *before, Steps(turn), *after)
+        return (Clear(), Inner((*_fragments(p), Multiply()), whole=True), Finish())
+    found = _arrivals(p)
+    steps = Inner((*_fragments(p), Multiply(behind=p.pipeline.prefetch)), brings=found.inside)
+    return (Clear(), *found.before, Steps((*found.early, steps, *found.late)), *_tail(p))
 
 
-def _tail(p: TileProgram) -> tuple[TileStmt, ...]:
+def _tail(p: TileProgram) -> Statements:
     """What comes after the loop over tiles of K."""
     # Products a step behind their fragments: the first step multiplies zeros, and one product is left.
     left = (Multiply(behind=True),) if p.pipeline.prefetch else ()
-    tiles, depth = tuple(b.name for b in p.buffers), p.pipeline.depth
     if p.output.tile is not None:
-        return (*left, Leave(tiles, depth), *_finish(p, staged=True))
-    if not p.cluster_sums:
-        return (*left, *_finish(p))
-    return (*left, Publish(tiles, depth), Gather(), Finish(gathered=True))
-
-
-def _finish(p: TileProgram, staged: bool = False) -> tuple[TileStmt, ...]:
-    """What a block does with sums of its own. It may have begun before C is ready to be added to."""
-    finish = Finish(staged=staged)
-    return (AwaitPrevious(), finish) if p.dependent and p.output.atomic else (finish,)
+        return (*left, Leave(), Finish(staged=True))
+    if isinstance(p.sums, InCluster):
+        return (*left, Publish(), Gather(), Finish(gathered=True))
+    return (*left, Finish())
 
 
 def _fragments(p: TileProgram) -> tuple[Fragment, ...]:
@@ -75,38 +69,47 @@ def _fragments(p: TileProgram) -> tuple[Fragment, ...]:
     return tuple(found)
 
 
-def _pipeline(p: TileProgram) -> tuple[tuple[TileStmt, ...], tuple[TileStmt, ...]]:
-    """What comes before the loop over tiles of K, and the loop's body for tile t, without barriers."""
-    early, inside, late, before = _arrivals(p)
-    behind = p.pipeline.prefetch
-    steps = Inner((*_fragments(p), Multiply(behind)), brings=inside)
-    return before, (*early, steps, *late)
-
-
-Four = tuple[tuple[TileStmt, ...], tuple[Bring, ...], tuple[TileStmt, ...], tuple[TileStmt, ...]]
-
-
-def _arrivals(p: TileProgram) -> Four:
+@dataclass(frozen=True)
+class _Arrivals:
     """How tiles come: statements at the start of a turn, inside its products, at its end; and before the loop."""
-    depth, copies = p.pipeline.depth, p.copies
-    if p.how == "plain":
-        if depth == 1:
-            return (Bring(copies, 0),), (), (), ()
-        fetch, put = Bring(copies, 1, "fetch"), Bring(copies, 1, "put")
-        return (fetch,), (), (put,), (Bring(copies, 0),)
-    if p.how == "tma":
-        done = (Release(),) if p.pipeline.release else ()
-        return (Arrived(),), (), (*done, Bring(copies, depth)), (Ahead(depth, (Bring(copies, 0),)),)
-    return _groups(p)
+
+    early: Statements = ()
+    inside: tuple[Bring, ...] = ()
+    late: Statements = ()
+    before: Statements = ()
+
+    def __add__(self, other: _Arrivals) -> _Arrivals:
+        return _Arrivals(
+            self.early + other.early, self.inside + other.inside, self.late + other.late, self.before + other.before
+        )
 
 
-def _groups(p: TileProgram) -> Four:
-    """cp.async: copies in groups, of which the oldest is waited for."""
-    depth, copies = p.pipeline.depth, p.copies
-    bring, buffers = Bring(copies, depth - 1), tuple(c.buffer for c in copies)
-    filled = (Ahead(depth - 1, (Bring(copies, 0), Commit())),) if depth > 1 else ()
-    if p.pipeline.spread:
-        return (Landed(buffers, depth - 2),), (bring,), (Commit(),), filled
-    if depth == 1:
-        return (bring, Commit(), Landed(buffers, 0)), (), (), ()
-    return (Landed(buffers, depth - 2), bring, Commit()), (), (), filled
+def _arrivals(p: TileProgram) -> _Arrivals:
+    """Operands whose copies land alike are brought together."""
+    found = _Arrivals()
+    for when, come in ((Completion.NOW, _at_once), (Completion.GROUP, _in_groups), (Completion.BARRIER, _by_engine)):
+        copies = p.landing(when)
+        found += come(p, copies) if copies else _Arrivals()
+    return found
+
+
+def _at_once(p: TileProgram, copies: tuple[Copy, ...]) -> _Arrivals:
+    """Through registers, which hold the next tile while this one is used."""
+    if p.pipeline.depth == 1:
+        return _Arrivals(early=(Bring(copies, 0),))
+    fetch, put = Bring(copies, 1, "fetch"), Bring(copies, 1, "put")
+    return _Arrivals((fetch,), (), (put,), (Bring(copies, 0),))
+
+
+def _in_groups(p: TileProgram, copies: tuple[Copy, ...]) -> _Arrivals:
+    """Into the stage that was read in the last turn."""
+    depth = p.pipeline.depth
+    bring = Bring(copies, depth - 1)
+    filled = (Ahead(depth - 1, (Bring(copies, 0),)),) if depth > 1 else ()
+    return _Arrivals(inside=(bring,), before=filled) if p.pipeline.spread else _Arrivals((bring,), before=filled)
+
+
+def _by_engine(p: TileProgram, copies: tuple[Copy, ...]) -> _Arrivals:
+    """Into the turn's own stage, once it is read."""
+    depth = p.pipeline.depth
+    return _Arrivals(late=(Bring(copies, depth),), before=(Ahead(depth, (Bring(copies, 0),)),))

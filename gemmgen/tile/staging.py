@@ -43,7 +43,7 @@ def tile_of_c(p: TileProgram, left: int, full: int, width: int) -> Buffer:
     stores, loads = stores_of_sums(p, left), loads_of_lines(p, width)
     pad = _best_pad(extents, stores, loads_of_lines(p, full), max(left, full))
     why = _why(extents[1], pad, stores, loads, best=width == full)
-    return Buffer(STAGED, "C", Layout(dims, extents, pad), why=why)
+    return Buffer(STAGED, "C", Layout(dims, extents, pad), why=why, over=tuple(b.name for b in p.buffers))
 
 
 def _best_pad(extents: tuple[int, int], stores: Accesses, loads: Accesses, unit: int) -> int:

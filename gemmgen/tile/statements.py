@@ -10,16 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from gemmgen.tile.program import Copy
-
-
-@dataclass(frozen=True)
-class AllowNext:
-    """The kernel that follows may be put on the GPU once all blocks have come here."""
-
-
-@dataclass(frozen=True)
-class AwaitPrevious:
-    """Wait until the kernel before has ended: what it wrote is there."""
+from gemmgen.tile.syncs import Sync
 
 
 @dataclass(frozen=True)
@@ -30,43 +21,13 @@ class Clear:
 @dataclass(frozen=True)
 class Bring:
     """Copy the tiles of A and B that lie ``ahead``. ``part``: through registers at once ("whole"), or only as far as
-    the registers ("fetch") and later on from there ("put"); asynchronous copies are started."""
+    the registers ("fetch") and later on from there ("put"); asynchronous copies are started. ``first``: what the one
+    thread that issues them does before, where one does."""
 
     copies: tuple[Copy, ...]
     ahead: int
     part: Literal["whole", "fetch", "put"] = "whole"
-
-
-@dataclass(frozen=True)
-class Commit:
-    """The copies started since the last Commit are one group (of cp.async)."""
-
-
-@dataclass(frozen=True)
-class Landed:
-    """Wait until a thread's own copies of the turn's tile, to ``buffers``, have landed: all groups but the last
-    ``pending``."""
-
-    buffers: tuple[str, ...]
-    pending: int
-
-
-@dataclass(frozen=True)
-class Arrived:
-    """Wait until the turn's tile is in shared memory, whoever brought it (an mbarrier)."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """Each warp says that it has read what it wants of the turn's tile; who overwrites it waits for all of them."""
-
-
-@dataclass(frozen=True)
-class Barrier:
-    """All threads of the block meet, or of all blocks of its cluster. ``hazard`` is what would go wrong without it."""
-
-    hazard: str
-    scope: Literal["block", "cluster"] = "block"
+    first: tuple[Sync, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,11 +75,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Publish:
-    """Each thread leaves its sums in the block's shared memory, in the place of ``tiles`` (each ``stages``
-    times), for the cluster's blocks."""
-
-    tiles: tuple[str, ...]
-    stages: int
+    """Each thread leaves its sums in the block's shared memory, in the place of the tiles, for the cluster's blocks."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +86,7 @@ class Gather:
 @dataclass(frozen=True)
 class Leave:
     """Each thread leaves its sums in the block's shared memory, where they lie as C's tile does in C, in the place of
-    ``tiles`` (each ``stages`` times)."""
-
-    tiles: tuple[str, ...]
-    stages: int
+    the tiles."""
 
 
 @dataclass(frozen=True)
@@ -152,17 +106,20 @@ class EachTile:
     body: tuple[TileStmt, ...]
 
 
+@dataclass(frozen=True)
+class Prepare:
+    """In a kernel before the main one: C = beta * C, for blocks to add to."""
+
+
+@dataclass(frozen=True)
+class AddUp:
+    """In a kernel behind the main one: C = alpha * (the parts in W, added up in their order) + beta * C."""
+
+
 TileStmt: TypeAlias = (
-    AllowNext
-    | AwaitPrevious
-    | EachTile
+    EachTile
     | Clear
     | Bring
-    | Commit
-    | Landed
-    | Arrived
-    | Release
-    | Barrier
     | Fragment
     | Multiply
     | Ahead
@@ -172,4 +129,7 @@ TileStmt: TypeAlias = (
     | Gather
     | Leave
     | Finish
+    | Prepare
+    | AddUp
+    | Sync
 )

@@ -6,30 +6,28 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from gemmgen.ir.types import F32
+from gemmgen.isa.table import Completion
 from gemmgen.tile.program import STAGED, Buffer, Copy, TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
+    AddUp,
     Ahead,
-    AllowNext,
-    Arrived,
-    AwaitPrevious,
-    Barrier,
     Bring,
     Clear,
-    Commit,
     EachTile,
     Finish,
     Fragment,
     Gather,
     Inner,
-    Landed,
     Leave,
     Multiply,
+    Prepare,
     Publish,
-    Release,
     Steps,
     TileStmt,
 )
+from gemmgen.tile.sums import InCluster, InMemory
+from gemmgen.tile.syncs import Kind, Side, Sync
 
 _NAMED = {"m": "BM", "n": "BN", "k": "BK"}
 
@@ -38,15 +36,15 @@ def print_tile(p: TileProgram) -> str:
     """``sequence(p)`` and the decisions it reads, for ``--emit tile`` and for differences between two specs."""
     lines = ["block tile of C at (bm, bn)", f"  threads = {p.threads}: {_levels(p)}"]
     if p.persistent:
-        parts = " for each part of K" if p.split_k > 1 else ""
+        parts = " for each part of K" if p.sums.parts > 1 else ""
         lines.append(f"  at most {p.persistent} blocks{parts}, of which each computes tile after tile of C")
-    if p.split_k > 1:
-        among = ", in a cluster" if p.cluster_sums else ""
-        lines.append(f"  {p.split_k} blocks for each tile{among}, each with a part of K")
+    if p.sums.parts > 1:
+        among = ", in a cluster" if isinstance(p.sums, InCluster) else ""
+        lines.append(f"  {p.sums.parts} blocks for each tile{among}, each with a part of K")
     if p.group_m > 1:
         lines.append(f"  blocks go down {p.group_m} rows of tiles of C before the next column of tiles")
-    if p.output.atomic:
-        first = "in a first kernel, during which this one starts" if p.dependent else "in a first kernel"
+    if isinstance(p.sums, InMemory):
+        first = "in a first kernel, during which this one starts" if p.sums.early else "in a first kernel"
         lines.append(f"  before, {first}: C = beta * C")
     if p.pipeline.ragged_first:
         lines.append("  the first tile along K is the short one, where BK does not divide K")
@@ -74,10 +72,6 @@ def _buffer(b: Buffer) -> Iterator[str]:
 
 def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
     match s:
-        case AllowNext():
-            yield f"{'allow the next kernel':<24}# on the GPU once all blocks have started; it waits for their end"
-        case AwaitPrevious():
-            yield f"{'wait for the first kernel':<28}# C is beta * C once it has ended"
         case Clear():
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
@@ -87,41 +81,69 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
         case Steps(body):
-            yield "for k0 in 0..K step BK:" if p.split_k == 1 else "for k0 in this block's part of K step BK:"
+            yield "for k0 in 0..K step BK:" if p.sums.parts == 1 else "for k0 in this block's part of K step BK:"
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
         case Inner():
             yield from _inner(p, s)
-        case Bring(copies, ahead, part):
+        case Bring(copies, ahead, part, first):
+            yield from (line for x in first if x.side is Side.ACQUIRE for line in _sync(x))
             yield from (_copy(p, c, ahead, part) for c in copies)
-        case Commit():
-            yield "commit these copies as a group"
-        case Landed(_, pending):
-            yield f"wait for tile {_tile(0)}: all groups but {pending}"
-        case Arrived():
-            yield f"wait for tile {_tile(0)}"
-        case Release():
-            yield f"each warp releases tile {_tile(0)}"
         case Ahead(count, body):
             yield f"for the first {count} tiles:" if count > 1 else "the first tile:"
             for x in body:
                 yield from (f"  {line}" for line in _stmt(p, x))
-        case Barrier(hazard, scope):
-            yield f"{'barrier' if scope == 'block' else 'cluster barrier':<24}# {hazard}"
+        case Sync():
+            yield from _sync(s)
         case Fragment():
             yield _fragment(p, s)
         case Multiply(behind):
             yield "acc += a x b of the step before" if behind else "acc += a x b"
-        case Publish(tiles):
-            yield f"sums = acc   {F32.bytes * p.cluster_sums} bytes a store, in the place of {', '.join(tiles)}"
+        case Publish():
+            yield f"sums = acc   {_piece(p)} bytes a store, in the place of {_tiles(p)}"
         case Gather():
-            yield f"parts = this block's share of the sums of every block   {F32.bytes * p.cluster_sums} bytes"
-        case Leave(tiles):
-            yield f"Cs = acc   {F32.bytes * p.output.left} bytes a store, in the place of {', '.join(tiles)}"
+            yield f"parts = this block's share of the sums of every block   {_piece(p)} bytes"
+        case Leave():
+            yield f"Cs = acc   {F32.bytes * p.output.left} bytes a store, in the place of {_tiles(p)}"
         case Finish(gathered, staged):
             yield from _finish(p, gathered, STAGED if staged else "acc")
+        case Prepare() | AddUp():
+            raise AssertionError("kernels beside the main one are not shown")
         case _:
             assert_never(s)
+
+
+def _tiles(p: TileProgram) -> str:
+    return ", ".join(b.name for b in p.buffers)
+
+
+def _sync(s: Sync) -> Iterator[str]:
+    """What is waited for, or told to who waits, and the hazard that it is there for."""
+    match s.kind, s.side:
+        case Kind.KERNEL, Side.RELEASE:
+            yield f"{'allow the next kernel':<24}# on the GPU once all blocks have started; it waits for their end"
+        case Kind.KERNEL, _:
+            yield f"{'wait for the first kernel':<28}# C is beta * C once it has ended"
+        case Kind.GROUP, Side.RELEASE:
+            yield "commit these copies as a group"
+        case Kind.GROUP, _:
+            yield f"wait for tile {_tile(0)}: all groups but {s.pending}"
+        case Kind.FULL, _:
+            yield f"wait for tile {_tile(0)}"
+        case Kind.EMPTY, Side.RELEASE:
+            yield f"each warp releases tile {_tile(0)}"
+        case Kind.EMPTY, _:
+            yield f"wait until all warps released the stage of tile {_tile(s.ahead)}"
+        case Kind.SET_UP, _:
+            yield f"{'set up a barrier per stage':<28}# {s.hazard}"
+        case Kind.BLOCK | Kind.CLUSTER, _:
+            yield f"{s.kind.value:<24}# {s.hazard}"
+
+
+def _piece(p: TileProgram) -> int:
+    """Bytes of one access to the sums of a cluster."""
+    assert isinstance(p.sums, InCluster)
+    return F32.bytes * p.sums.width
 
 
 def _finish(p: TileProgram, gathered: bool, sums: str) -> Iterator[str]:
@@ -132,13 +154,13 @@ def _finish(p: TileProgram, gathered: bool, sums: str) -> Iterator[str]:
     stored = f"{size} bytes a store{lanes}{note}"
     if gathered:
         yield f"C[bm, bn], this block's share = alpha * (the parts, added up in their order) + beta * C   {stored}"
-    elif p.output.atomic:
+    elif isinstance(p.sums, InMemory):
         yield f"C[bm, bn] += alpha * {sums}   {size} bytes an atomic addition{note}, in no fixed order"
-    elif p.split_k == 1:
+    elif p.sums.parts == 1:
         yield f"C[bm, bn] = alpha * {sums} + beta * C   {stored}"
     else:
         yield f"W[part, bm, bn] = {sums}   {stored}"
-        second = "a second kernel, launched early" if p.dependent else "a second kernel"
+        second = "a second kernel, launched early" if p.sums.early else "a second kernel"
         yield f"then, in {second}: C = alpha * (the parts of W, added up in their order) + beta * C"
 
 
@@ -158,10 +180,11 @@ def _copy(p: TileProgram, c: Copy, ahead: int, part: str) -> str:
     assert buffer is not None
     k0 = _tile(ahead)
     where = f"A[bm, {k0}]" if c.operand == "A" else f"B[{k0}, bn]"
-    if c.how == "tma":
+    if not c.via.by_threads:
         return f"TMA {where} -> {c.buffer}, one box"
     to = {"whole": c.buffer, "fetch": "registers", "put": c.buffer}[part]
-    text = f"{'copy' if c.how == 'plain' else 'start to copy'} {'registers' if part == 'put' else where} -> {to}"
+    verb = "copy" if c.via.lands is Completion.NOW else "start to copy"
+    text = f"{verb} {'registers' if part == 'put' else where} -> {to}"
     if part != "put":
         text += f"  {buffer.dtype.bytes * c.width} bytes a load"
     if buffer.layout.contiguous != p.contiguous(c.operand) and part != "fetch":

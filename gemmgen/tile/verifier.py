@@ -31,6 +31,9 @@ def _split(p: TileProgram) -> Iterator[str]:
     for name, width, run in (("A", p.product.a_width, thread.m), ("B", p.product.b_width, thread.n)):
         if not (name == "A" and p.product.along_k) and run % width:
             yield f"fragments of {name} are fetched {width} at a time, and a thread has {run}"
+    m, n, k = p.product.math.shape
+    if thread.m % m or thread.n % n or (p.copies and p.block[2] % k):
+        yield f"{p.product.math.name} multiplies {m}x{n}x{k}, and a thread has {thread.m}x{thread.n} of {p.block[2]}"
     if p.product.unroll and p.copies and p.block[2] % p.product.unroll:
         yield f"unroll {p.product.unroll} does not divide BK {p.block[2]}"
 

@@ -15,7 +15,9 @@ from gemmgen.analysis.occupancy import occupancy_of
 from gemmgen.ir.types import F32, VECTOR_BYTES, WARP
 from gemmgen.ir.variant import EXACT
 from gemmgen.isa.memory import SECTOR
+from gemmgen.isa.table import Completion
 from gemmgen.tile.rewrites import build
+from gemmgen.tile.sums import InCluster, InMemory
 from gemmgen.tune.shapes import Align, Shape, packed
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def tiles_of(p: TileProgram, shape: Shape) -> int:
 def blocks_of(p: TileProgram, shape: Shape) -> int:
     """Blocks that are launched."""
     tiles = tiles_of(p, shape)
-    return min(tiles, p.persistent or tiles) * p.split_k
+    return min(tiles, p.persistent or tiles) * p.sums.parts
 
 
 def tiles_a_block(p: TileProgram, shape: Shape) -> int:
@@ -112,7 +114,7 @@ def tiles_a_block(p: TileProgram, shape: Shape) -> int:
 def _clocks(p: TileProgram, shape: Shape, gpu: Gpu, fits: Occupancy, align: Align) -> float:
     """Clocks of the SM that has most blocks, in rounds of as many as fit."""
     bm, bn, bk = p.block
-    deep = -(-shape[2] // (bk * p.split_k)) * bk
+    deep = -(-shape[2] // (bk * p.sums.parts)) * bk
     own = bm * bn * deep / gpu.limits.fp32_lanes / _efficiency(p, align)
     stores = p.stored.bytes * bm * bn * _clocks_a_byte_stored(p)
     rounds, rest = divmod(-(-blocks_of(p, shape) // gpu.sms), fits.blocks_per_sm)
@@ -166,14 +168,14 @@ def _overlap(p: TileProgram) -> float:
         return 0.5 if coalesced else 0.1
     if p.buffer("B") is None:
         base = 0.70 if p.product.unroll or not deep else 0.75
-    elif p.how == "tma":
+    elif p.landing(Completion.BARRIER):
         base = 0.88 if prefetch else 0.82
         base += (0.06 if p.product.pinned else 0.0) + (0.01 if p.pipeline.release else 0.0)
-    elif p.how == "cpasync":
+    elif p.landing(Completion.GROUP):
         base = (0.86 if prefetch else 0.78) + (0.03 if p.pipeline.spread else 0.0)
     else:
         base = (0.82 if prefetch else 0.74) if deep else (0.68 if prefetch else 0.60)
-    if not deep and p.how != "plain" and p.buffer("B") is not None:
+    if not deep and not p.landing(Completion.NOW) and p.buffer("B") is not None:
         base -= 0.15
     return base * (1.02 if p.product.snake else 1.0) * (1.0 if coalesced else 0.3)
 
@@ -183,7 +185,8 @@ def _aligned(p: TileProgram, align: Align) -> float:
     vectors = p.copies and max(c.width for c in p.copies) > 1
     if min(align[:2]) >= VECTOR_BYTES or not vectors:
         return 1.0
-    return 0.88 if p.how == "tma" or (p.how == "cpasync" and p.product.along_k) else 0.94
+    engine, groups = p.landing(Completion.BARRIER), p.landing(Completion.GROUP)
+    return 0.88 if engine or (groups and p.product.along_k) else 0.94
 
 
 def _memory_s(p: TileProgram, shape: Shape, gpu: Gpu) -> float:
@@ -196,14 +199,14 @@ def _memory_s(p: TileProgram, shape: Shape, gpu: Gpu) -> float:
 
 def _reduction_s(p: TileProgram, shape: Shape, gpu: Gpu) -> float:
     """Writing and adding the partial sums of a split K."""
-    split, sum_bytes = p.split_k, float(F32.bytes)
+    split, sum_bytes = p.sums.parts, float(F32.bytes)
     if split == 1:
         return 0.0
-    if p.cluster_sums:  # a block's tile of sums passes between the SMs while the block is there
+    if isinstance(p.sums, InCluster):  # a block's tile of sums passes between the SMs while the block is there
         (bm, bn, _), rounds = p.block, -(-blocks_of(p, shape) // gpu.sms)
         return rounds * (CLUSTER_CLOCKS + sum_bytes * bm * bn / CLUSTER_BYTES_A_CLOCK) / gpu.clock_hz
-    launch = EARLY_LAUNCH_S if p.dependent else LAUNCH_S
-    if p.output.atomic:  # C is written once, and each part added to it in the L2 cache
+    launch = EARLY_LAUNCH_S if p.sums.early else LAUNCH_S
+    if isinstance(p.sums, InMemory):  # C is written once, and each part added to it in the L2 cache
         return launch + sum_bytes * (1 + split) * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
     return launch + 2 * sum_bytes * split * shape[0] * shape[1] / (gpu.l2_gb_s * 1e9)
 

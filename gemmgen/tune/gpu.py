@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,13 +61,17 @@ class GpuBackend:
 
 
 def machine_of(device: Device) -> Machine:
-    """What measurements on a GPU hold for, with the compiler that is installed."""
-    from gemmgen.runtime.nvrtc import version
+    """What measurements on a GPU hold for, with the compiler that is installed; "none" where none is."""
+    from gemmgen.runtime.nvrtc import NvrtcMissing, version
 
-    return Machine(device.name, driver_release() or "CUDA " + ".".join(map(str, device.driver)), _dotted(version()))
+    try:
+        nvrtc = _dotted(version())
+    except NvrtcMissing:
+        nvrtc = "none"
+    return Machine(device.name, driver_release() or "CUDA " + _dotted(device.driver), nvrtc)
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def _dotted(version: Iterable[int]) -> str:
     return ".".join(map(str, version))
 
 

@@ -6,72 +6,49 @@ most what it was measuring, and leaves the file whole.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from gemmgen.diagnostics import GemmgenError
+from gemmgen.spec.model import RENAMED
+from gemmgen.tune.rows import (
+    COLUMNS,
+    KEY_COLUMNS,
+    Machine,
+    Record,
+    Row,
+    described,
+    migrated,
+    record_of,
+    row_of,
+    shown_align,
+)
 from gemmgen.tune.shapes import Align, Shape
+
+__all__ = ["Machine", "Record", "Records", "RecordsError", "RecordsWarning", "adds_in_memory", "default_path"]
 
 WAIT_S = 60.0
 """How long one process waits for another's transaction."""
-VERSION = 1
+READ_WAIT_S = 2.0
+"""How long a process that only reads waits: what it cannot read it does without."""
+VERSION = 2
+"""Of the file's format. 2: specs name toggles as gemmgen does since smem_swizzle became smemSwizzle."""
+SHOWN = 5
 
 
 class RecordsError(GemmgenError):
     """The file of records cannot be read or written."""
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What a measurement holds for: the GPU by its name, its driver, and the compiler."""
-
-    gpu: str
-    driver: str
-    nvrtc: str
-
-
-@dataclass(frozen=True)
-class Record:
-    """One kernel at one shape on one machine. ``status`` "ok", or how it failed ("wrong", "hang", ...) and ``reason``.
-
-    ``seconds`` is the median of ``samples``, ``spread`` the quartiles' distance as a part of it; ``level`` how
-    carefully it was timed: 0 in passing, 1 in the final comparison. ``screened`` is what it took in passing, brought to
-    the scale of the other candidates of its search. ``warm`` says whether operands stayed in the L2 cache.
-    """
-
-    machine: Machine
-    shape: Shape
-    types: str
-    align: Align
-    warm: bool
-    key: str
-    spec: str
-    status: str
-    seconds: float | None = None
-    spread: float | None = None
-    samples: int = 0
-    discarded: int = 0
-    level: int = 0
-    screened: float | None = None
-    registers: int | None = None
-    reason: str = ""
-    made_by: str = ""
-    when: float = 0.0
-
-    @property
-    def gflops(self) -> float | None:
-        m, n, k = self.shape
-        return None if self.seconds is None else 2.0 * m * n * k / self.seconds / 1e9
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "gflops": self.gflops}
+class RecordsWarning(UserWarning):
+    """Some of the records are damaged, and were skipped."""
 
 
 _SCHEMA = """
@@ -89,12 +66,8 @@ CREATE TABLE IF NOT EXISTS work (
 ) WITHOUT ROWID;
 """
 
-_FACTS = tuple(
-    f.name
-    for f in fields(Record)
-    if f.name not in ("machine", "shape", "types", "align", "warm", "key", "level", "seconds")
-)
-_COLUMNS = "gpu, driver, nvrtc, m, n, k, types, align, warm, key, level, seconds, facts"
+_COLUMNS = ", ".join(COLUMNS)
+_KEY_IS = " AND ".join(f"{name} = ?" for name in KEY_COLUMNS)
 
 
 def default_path() -> Path:
@@ -109,21 +82,68 @@ def default_path() -> Path:
 class Records:
     """The records in one file, made where there is none. Raises RecordsError where the file cannot be used.
 
-    Use from one thread; each process opens its own.
+    A file of an earlier format is brought up to date. One that cannot be written, or that is opened with ``write``
+    False, is read as it is: ``read_only``. A row that is damaged is left out of what is found, and named in
+    ``skipped``. Use from one thread; each process opens its own.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, write: bool = True, wait_s: float = WAIT_S
+    ) -> None:
         self.path = default_path() if path is None else Path(path)
+        self._wait_s = wait_s
+        self._skipped: dict[str, None] = {}
+        if "\0" in str(self.path):
+            raise RecordsError(f"{str(self.path)!r}: a file's name has no zero byte")
         with self._understood():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=WAIT_S, isolation_level=None)
+            self.read_only = not write or (self.path.is_file() and not self._writable())
+            self._db = self._to_read() if self.read_only else self._to_write()
+            self._format = self._checked_format()
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """The damaged rows that were met so far: which each is, and what is wrong with it."""
+        return tuple(self._skipped)
+
+    def _writable(self) -> bool:
+        """Whether the file and its folder, in which SQLite keeps its log, can be written."""
+        return os.access(self.path, os.W_OK) and os.access(self.path.resolve().parent, os.W_OK)
+
+    def _connected(self, name: str, *, uri: bool = False) -> sqlite3.Connection:
+        db = sqlite3.connect(name, timeout=self._wait_s, isolation_level=None, uri=uri)
+        db.text_factory = _decoded
+        return db
+
+    def _to_write(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = self._connected(os.fspath(self.path))
+        try:
+            self._checked_format()
             self._write_ahead()
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+        return self._db
+
+    def _to_read(self) -> sqlite3.Connection:
+        """A file with a write-ahead log can be read in a folder that cannot be written only as one that never
+        changes."""
+        name = self.path.resolve().as_uri()
+        with closing(self._connected(f"{name}?mode=ro", uri=True)) as db:
+            try:
+                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                how = "mode=ro"
+            except sqlite3.OperationalError as error:
+                if (error.sqlite_errorcode & 0xFF) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                    raise
+                how = "mode=ro&immutable=1"
+        return self._connected(f"{name}?{how}", uri=True)
 
     def _write_ahead(self) -> None:
         """Switch to a write-ahead log. That needs the file alone for a moment, and SQLite does not wait for it."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + self._wait_s
         while True:
             try:
                 self._db.execute("PRAGMA journal_mode=WAL")
@@ -137,34 +157,64 @@ class Records:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         return int(version)
 
+    def _checked_format(self) -> int:
+        """The file's format, 0 where it is empty. Raises RecordsError for a file that holds no such records."""
+        version, tables = self._db.execute(
+            "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
+        ).fetchone()
+        if version > VERSION:
+            raise self._error(f"written by a newer gemmgen (format {version}, this one reads {VERSION})")
+        if version < 0 or (version == 0 and tables):
+            raise self._error("a database of something else, not of gemmgen's records")
+        if version:
+            there = {name for _, name, *_ in self._db.execute("PRAGMA table_info(records)")}
+            if lacking := [name for name in COLUMNS if name not in there]:
+                raise self._error(f"its table of records lacks {', '.join(lacking)}")
+        return int(version)
+
     def _prepare(self) -> None:
-        if (version := self._version()) > VERSION:
-            raise RecordsError(f"{self.path}: written by a newer gemmgen (format {version}, this one reads {VERSION})")
-        if version < VERSION:
-            with self.transaction() as db:
-                if self._version() == VERSION:
-                    return  # another process was first
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version={VERSION}")
+        if self._version() == VERSION:
+            return
+        with self.transaction() as db:
+            version = self._version()
+            if version == VERSION:
+                return  # another process was first
+            for statement in filter(str.strip, _SCHEMA.split(";")):
+                db.execute(statement)
+            if version == 1:
+                self._migrate()
+            db.execute(f"PRAGMA user_version={VERSION}")
+
+    def _migrate(self) -> None:
+        """Bring the rows of format 1 up to date, each under its new key."""
+        old_names = " OR ".join(["facts LIKE ?"] * len(RENAMED))
+        query = f"SELECT {_COLUMNS} FROM records WHERE {old_names}"
+        for row in self._db.execute(query, [f"%{old}%" for old in RENAMED]).fetchall():
+            if (new := migrated(row)) != row:
+                self._db.execute(f"DELETE FROM records WHERE {_KEY_IS}", row[: len(KEY_COLUMNS)])
+                self._db.execute(f"INSERT OR IGNORE INTO records ({_COLUMNS}) VALUES ({_marks(new)})", new)
+
+    def _error(self, why: str) -> RecordsError:
+        return RecordsError(f"{self.path}: {why}; name another file with --records or GEMMGEN_RECORDS")
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            hint = "name another file with --records or GEMMGEN_RECORDS"
-            raise RecordsError(f"{self.path}: {str(error)[:200]}; {hint}") from error
+            raise self._error(str(error)[:200]) from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing of what is done in the block, seen by no other process before its end."""
+        self.require_writable()
         with self._understood():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
 
@@ -178,12 +228,16 @@ class Records:
         self.close()
 
     def put(self, record: Record) -> None:
-        """Keep a record. One that was timed more carefully is not replaced by one that was timed in passing."""
-        record = replace(record, when=record.when or time.time())
-        row = (*_key(record), record.level, record.seconds, json.dumps({f: getattr(record, f) for f in _FACTS}))
+        """Keep a record. One that was timed more carefully is not replaced by one that was timed in passing; a damaged
+        row is."""
+        row = row_of(replace(record, when=record.when or time.time()))
+        key = row[: len(KEY_COLUMNS)]
         with self.transaction() as db:
+            before = db.execute(f"SELECT {_COLUMNS} FROM records WHERE {_KEY_IS}", key).fetchone()
+            if before is not None and _read(before)[1]:
+                db.execute(f"DELETE FROM records WHERE {_KEY_IS}", key)
             db.execute(
-                f"INSERT INTO records ({_COLUMNS}) VALUES ({', '.join('?' * len(row))}) "
+                f"INSERT INTO records ({_COLUMNS}) VALUES ({_marks(row)}) "
                 "ON CONFLICT DO UPDATE SET level=excluded.level, seconds=excluded.seconds, facts=excluded.facts "
                 "WHERE excluded.level >= records.level",
                 row,
@@ -204,30 +258,48 @@ class Records:
             wanted |= asdict(machine)
         if shape is not None:
             wanted |= dict(zip("mnk", shape, strict=True))
-        wanted |= {"align": align and _shown(align), "warm": None if warm is None else int(warm)}
+        wanted |= {"align": align and shown_align(align), "warm": None if warm is None else int(warm)}
         terms = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in terms) or "1"
+        if not self._format:
+            return []
         with self._understood():
             rows = self._db.execute(
                 f"SELECT {_COLUMNS} FROM records WHERE {where} "
                 "ORDER BY gpu, m, n, k, align, seconds IS NULL, seconds, key",
                 tuple(terms.values()),
             ).fetchall()
-        return [_record(row) for row in rows]
+        return list(self._records(rows))
 
-    def best(self, gpu: str, *, types: str = "f32,f32,f32", unordered: bool = False) -> list[Record]:
+    def _records(self, rows: Iterable[Row]) -> Iterator[Record]:
+        for row in rows:
+            record, wrong = _read(migrated(row) if self._format < VERSION else row)
+            if record is None:
+                self._skipped[f"{described(row)}: {wrong}"] = None
+            else:
+                yield record
+
+    def best(
+        self, gpu: str, *, types: str = "f32,f32,f32", unordered: bool = False, machine: Machine | None = None
+    ) -> list[Record]:
         """The fastest record of every shape and alignment on a GPU: timed most carefully first, cold before warm. Of
-        kernels whose results repeat bit by bit, unless ``unordered`` ones will do too."""
-        chosen: dict[tuple[Shape, Align], Record] = {}
-        for record in self.find(gpu=gpu):
-            if record.status != "ok" or record.seconds is None or record.types != types:
-                continue
-            if not unordered and adds_in_memory(record.spec):
-                continue
-            place = (record.shape, record.align)
-            if place not in chosen or _rank(record) < _rank(chosen[place]):
-                chosen[place] = record
-        return list(chosen.values())
+        kernels whose results repeat bit by bit, unless ``unordered`` ones will do too; and with a ``machine``, of what
+        was measured under its driver and NVRTC."""
+        return _best(self.find(gpu=gpu, machine=machine), types, unordered)
+
+    def stale(self, machine: Machine, *, types: str = "f32,f32,f32", unordered: bool = False) -> list[Record]:
+        """The same of what was measured on the machine's GPU under another driver or NVRTC."""
+        return _best((r for r in self.find(gpu=machine.gpu) if r.machine != machine), types, unordered)
+
+    def require_writable(self) -> None:
+        """Raise RecordsError where nothing can be kept, before it is measured."""
+        if self.read_only:
+            raise self._error("it can be read, but not written")
+
+    def warn(self) -> None:
+        """Name the damaged rows that were skipped, in one Python warning."""
+        if self.skipped:
+            warnings.warn(skipped_text(self), RecordsWarning, stacklevel=3)
 
     # --- Work that several processes share -----------------------------------------------------------------------
 
@@ -288,18 +360,39 @@ def _rank(record: Record) -> tuple[int, bool, float]:
     return -record.level, record.warm, record.seconds or float("inf")
 
 
-def _key(r: Record) -> tuple[Any, ...]:
-    return (*asdict(r.machine).values(), *r.shape, r.types, _shown(r.align), int(r.warm), r.key)
+def _best(records: Iterable[Record], types: str, unordered: bool) -> list[Record]:
+    chosen: dict[tuple[Shape, Align], Record] = {}
+    for record in records:
+        if record.status != "ok" or record.seconds is None or record.types != types:
+            continue
+        if not unordered and adds_in_memory(record.spec):
+            continue
+        place = (record.shape, record.align)
+        if place not in chosen or _rank(record) < _rank(chosen[place]):
+            chosen[place] = record
+    return list(chosen.values())
 
 
-def _shown(align: Align) -> str:
-    return ",".join(map(str, align))
+def skipped_text(records: Records) -> str:
+    """Which rows of a file were skipped, and why."""
+    rows = records.skipped
+    more = f"; and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    many = "damaged record is" if len(rows) == 1 else "damaged records are"
+    return f"{records.path}: {len(rows)} {many} skipped: {'; '.join(rows[:SHOWN])}{more}"
 
 
-def _record(row: Sequence[Any]) -> Record:
-    gpu, driver, nvrtc, m, n, k, types, align, warm, key, level, seconds, facts = row
-    a, b, c = (int(x) for x in align.split(","))
-    return Record(
-        Machine(gpu, driver, nvrtc), (m, n, k), types, (a, b, c), bool(warm), key,
-        seconds=seconds, level=level, **json.loads(facts),
-    )  # fmt: skip
+def _read(row: Row) -> tuple[Record | None, str]:
+    """The record of a row, or why it holds none."""
+    try:
+        return record_of(row), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+def _decoded(data: bytes) -> str:
+    """Text of the file; bytes that are no UTF-8 as lone surrogates, which no record may have."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _marks(row: Row) -> str:
+    return ", ".join("?" * len(row))

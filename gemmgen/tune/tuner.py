@@ -121,7 +121,7 @@ def _refuse_empty(space: Space, order: Ranked, shape: Shape) -> None:
         why = "; ".join(f"{n} by the {by}: {text}" for by, text, n in reasons((*space.illegal, *order.hopeless))[:4])
         size = "x".join(map(str, shape))
         of = (
-            f"{space.combinations} drawn from {space.possible}"
+            f"{space.combinations} combinations, drawn at random from {space.possible},"
             if space.possible > space.combinations
             else space.combinations
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import ArgumentError
@@ -77,7 +77,10 @@ def tune(
         _refuse_unfit(given, tried, choices, machine.gpu)
         order = ranked(tried, shape, machine.gpu)
         with _records(records) as book:
-            return Tuning(tried, order, shape, machine, book, chosen, progress or (lambda text: None)).run()
+            tuning = Tuning(tried, order, shape, machine, book, chosen, progress or (lambda text: None))
+            if book is not None and book is not records:
+                book.warn()
+            return tuning.run()
     finally:
         if owned:
             machine.close()
@@ -131,16 +134,17 @@ def _refuse_unfit(given: Sequence[Spec], tried: Space, choices: Mapping[str, Ite
         refuse_unfit(found[0].spec, gpu)
 
 
-def _records(given: RecordsAt) -> Any:
-    match given:
-        case False:
-            return nullcontext(None)
-        case Records():
-            return nullcontext(given)
-        case True | None:
-            return Records()
-        case _:
-            return Records(given)
+@contextmanager
+def _records(given: RecordsAt) -> Iterator[Records | None]:
+    """The file of results, opened where it is not; None where nothing is to be kept."""
+    if given is False:
+        yield None
+    elif isinstance(given, Records):
+        yield given
+    else:
+        with Records(None if given is None or given is True else given) as book:
+            book.require_writable()
+            yield book
 
 
 def _shape(*size: Any) -> Shape:

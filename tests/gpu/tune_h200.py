@@ -144,7 +144,7 @@ def write_winners(folders: tuple[Path, ...], records: Records, backend: Prepared
     """The best of every shape so far, in the form that ships."""
     made = machine()
     facts = {key: made[key] for key in ("gpu", "driver", "commit", "versions")}
-    rows = winners(records.best(backend.machine.gpu))
+    rows = winners(records.best(backend.machine.gpu, machine=backend.machine))
     text = document(rows, arch=backend.gpu.arch, nvrtc=backend.machine.nvrtc, **facts)
     for folder in folders:  # the comparison at the end reads what would ship
         folder.mkdir(exist_ok=True)

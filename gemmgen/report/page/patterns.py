@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 Lanes = tuple[int | None, ...]
-WORD = 4
+WORD = memory.WORD
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ def _worst(access: Access, place: Ints, active: Mask) -> Pattern:
     """The warp that costs most, of warps [warps, 32]: their addresses in bytes, and which lanes are active."""
     store = access.op == "store"
     if access.array.space == "shared":
-        costs = memory.wavefronts_of(place // WORD, active, access.lane_bytes // WORD, store)
+        words, width = memory.in_words(place, access.lane_bytes)
+        costs = memory.wavefronts_of(words, active, width, store)
     else:
         costs = memory.sectors_of(place, active, access.lane_bytes)
     warp = int(costs.argmax())

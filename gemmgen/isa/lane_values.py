@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Expr, Var
 from gemmgen.ir.types import WARP
+from gemmgen.isa.table import Needs
 
 THREAD = Var("threadIdx.x", 0, 1023)
 
@@ -21,7 +22,7 @@ class LaneValue:
     var: Var
     meaning: Expr
     helper: str
-    arch: int
+    arch: Needs
 
 
 WARP_INDEX = LaneValue(
@@ -30,7 +31,7 @@ WARP_INDEX = LaneValue(
     """// The number of a thread's warp, in a way that shows the compiler that all of its lanes agree.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }
 """,
-    arch=70,
+    arch=Needs(70),
 )
 
 ELECT_ONE = LaneValue(
@@ -49,7 +50,7 @@ __device__ __forceinline__ bool elect_one()
     return elected;
 }
 """,
-    arch=90,
+    arch=Needs(90),
 )
 
 LANE_VALUES = {v.var.name: v for v in (WARP_INDEX, ELECT_ONE)}

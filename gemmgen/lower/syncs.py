@@ -1,0 +1,133 @@
+"""Derived synchronisation -> kernel IR: the only maker of barriers and of calls that put accesses in order.
+
+A stage has an mbarrier that says when its tiles are there, and where warps release tiles by themselves another that
+says when all are done with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gemmgen.ir.expr import Const, Expr
+from gemmgen.ir.nodes import Array, Call, If, Ref, Stmt, Sync
+from gemmgen.ir.types import U64, WARP
+from gemmgen.isa.async_copy import (
+    CP_ASYNC_COMMIT,
+    MBARRIER_EXPECT,
+    MBARRIER_FENCE,
+    MBARRIER_INIT,
+    MBARRIER_RELEASE,
+    MBARRIER_WAIT,
+    cp_async_wait,
+)
+from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
+from gemmgen.isa.table import Completion
+from gemmgen.lower.nest import nest
+from gemmgen.lower.scope import Scope
+from gemmgen.tile.statements import TileStmt
+from gemmgen.tile.syncs import Kind, Side
+from gemmgen.tile.syncs import Sync as Derived
+
+RELEASE, EARLY, GROUPS = "use release", "use dependentLaunch", "use cpasync"
+
+
+@dataclass(frozen=True)
+class At:
+    """Which stage is meant (None: there is one), and the parity of the phase that is waited for."""
+
+    stage: Expr | None = None
+    parity: Expr = Const(0)  # noqa: RUF009
+
+
+HERE = At()
+
+
+class Syncs:
+    """Lowers the syncs of one kernel, which share its mbarriers and number its barriers."""
+
+    def __init__(self, s: Scope) -> None:
+        self.s = s
+        stages = s.constants.get("STAGES")
+        self.stages = stages.expr if stages else Const(s.p.pipeline.depth)
+        self.full = Array("tileReady", "shared", U64, (self.stages,), align=8)
+        self.empty = Array("tileFree", "shared", U64, (self.stages,), align=8)
+        self.made = 0
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The mbarriers that the kernel declares."""
+        if not self.s.p.landing(Completion.BARRIER):
+            return ()
+        return (self.full, self.empty) if self.s.p.pipeline.release else (self.full,)
+
+    def lower(self, sync: Derived, at: At = HERE) -> list[Stmt]:
+        """The statements of one side of a sync, with its hazard as the comment."""
+        why = sync.hazard
+        match sync.kind, sync.side:
+            case Kind.BLOCK, _:
+                return [self._barrier(why)]
+            case Kind.CLUSTER, _:
+                self.made += 1
+                return [Sync(self.made - 1, why, "cluster")]
+            case Kind.SET_UP, _:
+                return self._set_up(why)
+            case Kind.GROUP, Side.RELEASE:
+                return [Call(CP_ASYNC_COMMIT, (), why, GROUPS)]
+            case Kind.GROUP, _:
+                return [Call(cp_async_wait(sync.pending), (), why, GROUPS)]
+            case Kind.FULL, Side.RELEASE:
+                return [Call(MBARRIER_EXPECT, (_of(self.full, at), self._tile_bytes()), why)]
+            case Kind.FULL, _:
+                return [Call(MBARRIER_WAIT, (_of(self.full, at), at.parity), why)]
+            case Kind.EMPTY, Side.RELEASE:
+                return [Call(MBARRIER_RELEASE, (_of(self.empty, at),), why, RELEASE)]
+            case Kind.EMPTY, _:
+                return [Call(MBARRIER_WAIT, (_of(self.empty, at), at.parity), why, RELEASE)]
+            case Kind.KERNEL, _:
+                return [between_kernels(sync)]
+
+    def _barrier(self, hazard: str) -> Sync:
+        self.made += 1
+        return Sync(self.made - 1, hazard)
+
+    def _set_up(self, hazard: str) -> list[Stmt]:
+        """One thread initialises the mbarriers and shows them to the engine, before anyone waits for them."""
+
+        def one(s: Expr) -> list[Stmt]:
+            threads = self.s.constants["THREADS"].expr
+            arrivals = [Const(1), (threads + (WARP - 1)) // WARP if self.s.threads % WARP else threads // WARP]
+            return [Call(MBARRIER_INIT, (Ref(b, (s,)), n)) for b, n in zip(self.arrays, arrivals, strict=False)]
+
+        each = nest([("s", self.stages, 1)], one, unroll=None)
+        return [If(self.s.tid.eq(0), (*each, Call(MBARRIER_FENCE, ()))), self._barrier(hazard)]
+
+    def _tile_bytes(self) -> Expr:
+        """Bytes that fill a stage: those of all tiles that the engine brings."""
+        p = self.s.p
+        copies = p.landing(Completion.BARRIER)
+        size = {"A": "BM * BK", "B": "BK * BN"}
+        items = {c.operand: p.matrix(c.operand).dtype.bytes for c in copies}
+        total = sum(
+            items[c.operand] * p.extent(p.contiguous(c.operand)) * p.extent(p.strided(c.operand)) for c in copies
+        )
+        tiles = " + ".join(size[c.operand] for c in copies)
+        text = f"{items[copies[0].operand]} * {f'({tiles})' if len(copies) > 1 else tiles}"
+        why = f"bytes of one tile of {' and one of '.join(c.operand for c in copies)}"
+        return self.s.constant("TILE_BYTES", total, text, why)
+
+
+def beside(statements: Iterable[TileStmt]) -> tuple[Stmt, ...]:
+    """The syncs among the statements of a kernel beside the main one."""
+    return tuple(between_kernels(s) for s in statements if isinstance(s, Derived))
+
+
+def between_kernels(sync: Derived) -> Stmt:
+    """A side of the order between two kernels."""
+    row = ALLOW_NEXT_KERNEL if sync.side is Side.RELEASE else WAIT_FOR_PREVIOUS_KERNEL
+    return Call(row, (), sync.hazard, EARLY)
+
+
+def _of(barriers: Array, at: At) -> Ref:
+    """The mbarrier of a stage."""
+    return Ref(barriers, (at.stage or Const(0),))

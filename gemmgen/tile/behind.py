@@ -1,0 +1,167 @@
+"""What lies behind a statement: accesses that later ones still have to be ordered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from gemmgen.isa.table import Completion
+from gemmgen.tile.effects import Agent, Cluster, Effect, Effects, Engine, Kernel
+from gemmgen.tile.syncs import Kind, Sync
+
+
+@dataclass(frozen=True)
+class Past:
+    """An access to one stage of a piece of memory. ``stage`` is relative to the turn's own tile, modulo the depth.
+
+    ``ahead`` is how many tiles beyond the turn's own it is: behind the last turn there is none. ``group`` is the number
+    of the thread's group that it was committed in. ``released``: each warp has said that it read what it wants.
+    """
+
+    storage: str
+    stage: int
+    buffer: str
+    writes: bool
+    agent: Agent
+    until: Completion = Completion.NOW
+    ahead: int = 0
+    group: int = 0
+    released: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether threads of the block made it, and need only meet."""
+        return self.until is Completion.NOW and not isinstance(self.agent, Kernel | Cluster)
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """An access behind, one that comes now, and what puts them in order."""
+
+    past: Past
+    effect: Effect
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Behind:
+    """All accesses behind. ``shared`` are the pieces of shared memory; what threads do to global memory is each one's
+    own. ``groups`` is how many groups of copies a thread has committed."""
+
+    depth: int
+    shared: frozenset[str]
+    past: frozenset[Past] = frozenset()
+    groups: int = 0
+
+    def conflicts(self, found: Effects) -> list[Conflict]:
+        """Pairs of which one writes what the other accesses."""
+        return [
+            Conflict(x, e, _kind(x, e)) for e in found for x in self.past if (x.writes or e.writes) and self._same(x, e)
+        ]
+
+    def _same(self, x: Past, e: Effect) -> bool:
+        """Whether both are in one place. Matrices in global memory have no stages."""
+        staged = x.storage in self.shared
+        return x.storage == e.place.storage and (not staged or x.stage == e.place.stage % self.depth)
+
+    def after(self, found: Effects) -> Behind:
+        """With a statement's accesses behind too."""
+        mine = (self._past(e) for e in found if e.place.storage in self.shared)
+        return replace(self, past=self.past | frozenset(mine))
+
+    def _past(self, e: Effect) -> Past:
+        tile = e.place.buffer == e.place.storage
+        return Past(
+            e.place.storage,
+            e.place.stage % self.depth,
+            e.place.buffer,
+            e.writes,
+            e.agent,
+            e.until,
+            e.place.stage if tile and e.writes else 0,
+            self.groups if e.until is Completion.GROUP else 0,
+        )
+
+    # --- Synchronisation -------------------------------------------------------------------------------------------
+
+    def without(self, gone: Callable[[Past], bool]) -> Behind:
+        return replace(self, past=frozenset(x for x in self.past if not gone(x)))
+
+    def meet(self, kind: Kind) -> Behind:
+        """All threads of the block, or of the cluster's blocks, have met."""
+        among = kind is Kind.CLUSTER
+        return self.without(lambda x: x.done or (among and isinstance(x.agent, Cluster)))
+
+    def landed(self, group: int, threads: Agent) -> Behind:
+        """The copies up to this group have landed, each for the thread that started it."""
+        there = (
+            replace(x, until=Completion.NOW, agent=threads, group=0)
+            if x.until is Completion.GROUP and x.group <= group
+            else x
+            for x in self.past
+        )
+        return replace(self, past=frozenset(there))
+
+    def arrived(self, sync: Sync) -> Behind:
+        """All threads see the tile that the engine brought."""
+        stage = sync.ahead % self.depth
+        return self.without(lambda x: x.until is Completion.BARRIER and x.stage == stage and x.buffer in sync.buffers)
+
+    def released(self, sync: Sync) -> Behind:
+        """Each warp has read what it wants of the turn's tile."""
+        return replace(
+            self,
+            past=frozenset(
+                replace(x, released=True) if not x.writes and x.stage == 0 and x.buffer in sync.buffers else x
+                for x in self.past
+            ),
+        )
+
+    def committed(self) -> Behind:
+        return replace(self, groups=self.groups + 1)
+
+    # --- Loops -----------------------------------------------------------------------------------------------------
+
+    def next_turn(self) -> Behind:
+        """One tile on: what lay one ahead is the turn's own."""
+        moved = (replace(x, stage=(x.stage - 1) % self.depth, ahead=max(0, x.ahead - 1)) for x in self.past)
+        return replace(self, past=frozenset(moved))
+
+    def last_turn(self) -> Behind:
+        """Behind the loop: what would be ahead of its last tile does not exist."""
+        return self.without(lambda x: x.ahead > 0)
+
+    def any_stage(self) -> Behind:
+        """Where the next tiles may come to lie in any stage: one access of a buffer is as one of all its stages, and
+        tiles are released only where all that were read are."""
+        late = {x.storage for x in self.past if not x.writes and not x.released}
+        spread = (
+            replace(x, stage=stage, released=x.released and x.storage not in late)
+            for x in self.past
+            for stage in range(self.depth)
+        )
+        return replace(self, past=frozenset(spread))
+
+
+def by_engine(e: Effect) -> bool:
+    """Whether an engine that one thread sets to work makes an access."""
+    return isinstance(e.agent, Engine) and e.until is Completion.BARRIER
+
+
+def buffers_of(found: Iterable[Past]) -> tuple[str, ...]:
+    return tuple(sorted({x.buffer for x in found}))
+
+
+def _kind(x: Past, e: Effect) -> Kind:
+    """What puts an access behind another."""
+    if isinstance(x.agent, Kernel):
+        return Kind.KERNEL
+    if isinstance(x.agent, Cluster):
+        return Kind.CLUSTER
+    match x.until:
+        case Completion.BARRIER:
+            return Kind.FULL
+        case Completion.GROUP:
+            return Kind.GROUP
+        case Completion.NOW:
+            return Kind.EMPTY if x.released and by_engine(e) else Kind.BLOCK
