@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from simhelp import grid_of
+from simhelp import grid_of, operands
 
 from gemmgen.ir.kernel import KernelIR
-from gemmgen.ir.types import F32, VECTOR_BYTES
+from gemmgen.ir.types import VECTOR_BYTES
 from gemmgen.launch import GUARDED_UNALIGNED, VARIANTS, Variant
 from gemmgen.lower import lower
 from gemmgen.runtime.cubin import Resources
@@ -25,6 +25,7 @@ from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load
 
 Floats = NDArray[np.float32]
+Elements = NDArray[Any]
 FOLDER = Path(__file__).parent / "fixtures" / "valid"
 TYPES = tuple(sorted(p.stem for p in FOLDER.glob("types_*.gemm")))
 PIPELINES = (*sorted(p.stem for p in FOLDER.glob("pipeline_*.gemm")), *TYPES)
@@ -33,11 +34,6 @@ PIPELINES = (*sorted(p.stem for p in FOLDER.glob("pipeline_*.gemm")), *TYPES)
 @cache
 def spec_of(name: str) -> Spec:
     return load(FOLDER / f"{name}.gemm")
-
-
-def simulatable(spec: Spec) -> bool:
-    """Whether the simulator runs kernels of a spec: those whose elements are all float32."""
-    return all(x.dtype == F32 for x in spec.matrices)
 
 
 def kernel(name: str, variant: str | Variant = GUARDED_UNALIGNED) -> KernelIR:
@@ -57,7 +53,11 @@ def line_of(spec: Spec) -> int:
     return spec.matrices[0].dtype.elements(VECTOR_BYTES)
 
 
-SIMULATED = tuple(name for name in PIPELINES if simulatable(spec_of(name)))
+def operands_of(ir: KernelIR, m: int, n: int, k: int, seed: int = 0) -> tuple[Elements, Elements, Elements]:
+    """Random A (m x k), B (k x n) and C (m x n) of the types of a kernel."""
+    given = zip("ABC", operands(m, n, k, seed), strict=True)
+    a, b, c = (values.astype(ir.matrix(name).dtype.numpy_dtype) for name, values in given)
+    return a, b, c
 
 
 def depths(spec: Spec, unit: int = 1) -> list[int]:
@@ -88,7 +88,13 @@ def workspace(ir: KernelIR, scalars: Mapping[str, Any]) -> Floats:
 
 
 def run_ordered(
-    ir: KernelIR, a: Floats, b: Floats, c: Floats, alpha: float = 1.0, beta: float = 0.0, options: Options = DEFAULT
+    ir: KernelIR,
+    a: Elements,
+    b: Elements,
+    c: Elements,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    options: Options = DEFAULT,
 ) -> RunResult:
     """Run on packed matrices in the orders of the spec, a kernel before or after too; ``c`` is updated in place."""
     (m, k), n = a.shape, b.shape[1]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemmgen.ir.expr import Bin, Const, Expr, Var, apply
 from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.types import F32, NAMED
 from gemmgen.launch import EXACT, GUARDED, GUARDED_UNALIGNED, Variant
 from gemmgen.sim.run import DEFAULT, GlobalArray, Options, RunResult, run_kernel
 from gemmgen.spec.model import Spec
@@ -66,9 +68,15 @@ def operands(m: int, n: int, k: int, seed: int = 0) -> tuple[Floats, Floats, Flo
     return a, b, c
 
 
-def close(got: Floats, a: Floats, b: Floats, c: Floats, alpha: float = 1.0, beta: float = 0.0) -> bool:
-    """Whether a result is within the rounding of float32 sums of alpha * a @ b + beta * c."""
+def close(
+    got: NDArray[Any], a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], alpha: float = 1.0, beta: float = 0.0
+) -> bool:
+    """Whether a result is within the rounding of float32 sums of alpha * a @ b + beta * c, and of them to its type."""
     wide = [x.astype(np.float64) for x in (a, b, c)]
     want = alpha * (wide[0] @ wide[1]) + (beta * wide[2] if beta else 0)
     size = abs(alpha) * (abs(wide[0]) @ abs(wide[1])) + abs(beta * wide[2]) + abs(want)
-    return bool((abs(got - want) <= 2 * (a.shape[1] + 2) * 2.0**-24 * size).all())
+    bound = 2 * (a.shape[1] + 2) * F32.unit_roundoff * size
+    if got.dtype != np.float32:
+        out = NAMED[got.dtype.name]
+        bound = bound + out.unit_roundoff * abs(want) + out.tiny
+    return bool((abs(got.astype(np.float64) - want) <= bound).all())

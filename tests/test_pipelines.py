@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelinehelp import PIPELINES, SIMULATED, Floats, depths, kernel, run_ordered, spec_of
+from pipelinehelp import PIPELINES, Floats, depths, kernel, line_of, operands_of, run_ordered, spec_of
 from simhelp import close, operands
 from strategies import specs
 from tiers import examples
@@ -29,15 +29,16 @@ from gemmgen.spec.parse import parse
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("name", PIPELINES)
 def test_results_are_right_at_every_number_of_tiles(name: str, variant: str) -> None:
     spec = spec_of(name)
     bm, bn, bk = spec.block
-    unit = {"exact": bk, "guarded": 4, "guarded_unaligned": 1}[variant]
-    m, n = {"exact": (2 * bm, bn), "guarded": (bm + 4, bn + 4), "guarded_unaligned": (bm + 3, bn + 1)}[variant]
+    line = line_of(spec)
+    unit = {"exact": bk, "guarded": line, "guarded_unaligned": 1}[variant]
+    m, n = {"exact": (2 * bm, bn), "guarded": (bm + line, bn + line), "guarded_unaligned": (bm + 3, bn + 1)}[variant]
     # The text on the host is compared with the simulator, bit by bit, at the others too (test_pipelines_host.py).
     for k in depths(spec, unit)[::3]:
-        a, b, c = operands(m, n, k, seed=k)
+        a, b, c = operands_of(kernel(name, variant), m, n, k, seed=k)
         before = c.copy()
         result = run_ordered(kernel(name, variant), a, b, c, 1.5, -0.5)
         assert not result.faults, (k, result.faults)
@@ -57,22 +58,26 @@ def in_order(a: Floats, b: Floats, fused: bool, whole: int) -> Floats:
     return total
 
 
-@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("name", PIPELINES)
 def test_the_order_of_sums_is_that_of_k_however_tiles_are_brought(name: str) -> None:
     """Small whole numbers over 8, so that the sums of doubles above are those of one rounding."""
     spec = spec_of(name)
     bm, bn, bk = spec.block
     rng = np.random.default_rng(5)
     k = 4 * bk * spec.split_k
+    types = [x.dtype.numpy_dtype for x in spec.matrices]
     a, b = (rng.integers(-99, 99, shape).astype(np.float32) / 8 for shape in ((bm, k), (k, bn)))
-    a[:, ::3] *= np.float32(1e7)
+    large, alpha = (1e3, 2.0**-9) if types[0] == np.float16 else (1e7, 1.0)
+    a[:, ::3] *= np.float32(large)
+    a, b = a.astype(types[0]), b.astype(types[1])
     found = []
-    for variant in (EXACT, GUARDED, GUARDED_UNALIGNED):
-        c = np.zeros((bm, bn), np.float32)
-        assert not run_ordered(kernel(name, variant), a, b, c).faults
+    for variant in VARIANTS:
+        c = np.zeros((bm, bn), types[2])
+        assert not run_ordered(kernel(name, variant), a, b, c, alpha).faults
         found.append(c)
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
-    assert np.array_equal(found[0], in_order(a, b, spec.has("separators"), 4 * bk))
+    sums = in_order(a.astype(np.float32), b.astype(np.float32), spec.has("separators"), 4 * bk)
+    assert np.isfinite(sums).all() and np.array_equal(found[0], (np.float32(alpha) * sums).astype(types[2]))
 
 
 ANY = st.sampled_from([None, "plain", "cpasync", "tma"]).flatmap(
@@ -102,8 +107,8 @@ def removable(ir: KernelIR) -> list[tuple[Sync | Call, KernelIR]]:
 
 
 # Where rows are not aligned, copies by TMA become those of cp.async; other pipelines stay as they are.
-SYNCHRONISED = [(name, GUARDED) for name in SIMULATED]
-SYNCHRONISED += [(name, GUARDED_UNALIGNED) for name in SIMULATED if spec_of(name).has("tma")]
+SYNCHRONISED = [(name, GUARDED) for name in PIPELINES]
+SYNCHRONISED += [(name, GUARDED_UNALIGNED) for name in PIPELINES if spec_of(name).has("tma")]
 
 
 @pytest.mark.parametrize(("name", "variant"), SYNCHRONISED, ids=lambda x: x if isinstance(x, str) else x.label)
@@ -111,7 +116,7 @@ def test_a_pipeline_without_one_of_its_synchronisations_is_caught(name: str, var
     ir = kernel(name, variant)
     bm, bn, bk = ir.tile
     bm *= 2 * ir.program.persistent + 1  # a block whose tiles of C follow one another
-    a, b, c = operands(bm, bn, (3 * (ir.pipeline.ahead + 1) + 1) * bk * ir.program.parts)
+    a, b, c = operands_of(ir, bm, bn, (3 * (ir.pipeline.ahead + 1) + 1) * bk * ir.program.parts)
     assert not run_ordered(ir, a, b, c.copy()).faults
     for sync, rest in removable(ir):
         faults = run_ordered(rest, a, b, c.copy()).faults

@@ -11,7 +11,10 @@ import pytest
 from host_cuda import product
 from host_cuda.harness import HostFault, HostModule, build, missing
 from host_cuda.problem import Problem, problem
+from pipelinehelp import kernel as pipeline
+from pipelinehelp import spec_of as spec_of_pipeline
 
+from gemmgen.cuda.emit import emit_cuda
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import BF16, ELEMENT_TYPES, F16, F32
 from gemmgen.launch import EXACT, GUARDED, Variant
@@ -219,6 +222,28 @@ def test_a_text_with_a_wrong_conversion_or_width_is_caught(module: HostModule, w
     with pytest.raises((HostFault, AssertionError)):
         product.run(module, what, kernel(*BROKEN), p)
         p.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("types_bf16_dynamic", "dynamicShared + STAGES", "dynamicShared + 2 * STAGES"),
+        ("types_f16_stagec_larger", "blockShared[2 * BM", "blockShared[BM"),
+        ("types_bf16_cluster_parts", "blockShared + BK", "blockShared + 2 * BK"),
+    ],
+)
+def test_arrays_that_pass_the_end_of_shared_memory_are_caught(name: str, right: str, wrong: str) -> None:
+    ir = pipeline(name, "exact")
+    text = emit_cuda(ir)
+    assert right in text
+    bm, bn, bk = ir.tile
+    a, b, c = (x.dtype for x in spec_of_pipeline(name).matrices)
+    p = problem(bm, bn, 2 * bk * ir.program.parts, dtypes=(a, b, c))
+    built = build([("right", text), ("wrong", text.replace(right, wrong))])
+    product.run(built, "right", ir, p)
+    p.check()
+    with pytest.raises(HostFault, match="behind the end of shared memory"):
+        product.run(built, "wrong", ir, p)
 
 
 def test_types_have_the_limits_that_the_bound_takes_from_them() -> None:

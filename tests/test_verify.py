@@ -210,11 +210,11 @@ def test_a_sum_rounded_once_to_16_bits_passes_and_its_neighbour_fails(dtype: Any
     result = verify(C, A, B)
     assert result.ok and 0 < result.max_error < 0.1
     bits = C.view(np.uint16)
-    for away in (2, -2):
-        bits[4, 5] += np.uint16(away % (1 << 16))
+    for bit in (2, 4):
+        bits[4, 5] ^= bit
         wrong = verify(C, A, B)
         assert not wrong.ok and wrong.wrong == 1 and wrong.where == (4, 5)
-        bits[4, 5] -= np.uint16(away % (1 << 16))
+        bits[4, 5] ^= bit
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
@@ -251,7 +251,19 @@ def test_g25_a_float16_accumulator_fails() -> None:
     assert not verify(np.full((4, 4), 2048, np.float16), A, B).ok
     A, B = np.array([[300, 300, 7]], np.float16), np.array([[300], [-300], [1]], np.float16)
     assert verify(np.full((1, 1), 7, np.float16), A, B).ok
-    assert not verify(np.full((1, 1), nan, np.float16), A, B).ok
+    for half in (nan, inf, -inf):  # what a sum of float16 may come to
+        assert not verify(np.full((1, 1), half, np.float16), A, B).ok
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_result_at_the_edge_of_float16_may_round_to_either_side(sign: int) -> None:
+    """65520, halfway to what would be the next number, is the least that rounds to an infinity. Few sums do not come
+    there from 65519, and many may."""
+    few_a, few_b = np.array([[255.875, 15]], np.float16), np.array([[256], [1]], np.float16)
+    many_a, many_b = np.ones((1, 65519), np.float16), np.ones((65519, 1), np.float16)
+    for a, b, reaches in ((few_a, few_b, False), (many_a, many_b, True)):
+        for got, right in ((65504, True), (inf, reaches), (-inf, False)):
+            assert verify(np.full((1, 1), sign * got, np.float16), a, sign * b).ok == right
 
 
 def test_g25_overflow_of_float16_is_an_infinity() -> None:
@@ -262,8 +274,7 @@ def test_g25_overflow_of_float16_is_an_infinity() -> None:
     assert verify(np.full((1, 1), 70000, F32), A, B).ok
     assert not verify(np.full((1, 1), inf, F32), A, B).ok
     assert verify(np.full((1, 1), 35008, np.float16), A, B, alpha=0.5).ok  # 35000, rounded once
-    # Rounded before alpha: the sum of magnitudes, 35000, is in the range of float16, and its result has to be.
-    assert not verify(np.full((1, 1), inf, np.float16), A, B, alpha=0.5).ok
+    assert not verify(np.full((1, 1), inf, np.float16), A, B, alpha=0.5).ok  # rounded before alpha
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)

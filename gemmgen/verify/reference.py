@@ -59,10 +59,10 @@ def verify(
     ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays. ``C0`` is C before the call,
     needed only where ``beta`` is not 0. Without ``spec``, C must have A's type or float32. The bound of an element
     is, with u = 2^-24 and u_out the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out
-    |want|`` and K+2 of the smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity; an
-    infinity also passes where the reference rounded to C's type, or |alpha||A||B|, overflows. A wrong shape or type
-    fails. As in a kernel, alpha and beta are float32. Raises ArgumentError where A, B and C0 are no operands of a
-    product.
+    |want|`` and K+2 of the smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity. An
+    infinity also passes where |alpha||A||B| overflows float32, or where the reference overflows C's type with the
+    error that the bound allows before the last rounding. A wrong shape or type fails. As in a kernel, alpha and beta
+    are float32. Raises ArgumentError where A, B and C0 are no operands of a product.
 
     Where by the ``spec`` blocks add to C with atomics, each of the ``split_k`` additions rounds a sum that beta C0
     is in, which is u |beta C0| more, and takes subnormal numbers for zeros: of a part, of C, and of the sum.
@@ -119,14 +119,11 @@ def _panel(
     want, magnitude, added = reference
     got, (roundoff, tiny, normal) = c.astype(np.float64), _limits(c.dtype)
     error = np.abs(got - want)
-    bound = (
-        2 * (depth + 1) * F32.unit_roundoff * magnitude
-        + (2 + additions) * F32.unit_roundoff * added
-        + roundoff * np.abs(want)
-    )
-    bound += (depth + 2) * tiny + 3 * additions * normal
+    summed = 2 * (depth + 1) * F32.unit_roundoff * magnitude + (2 + additions) * F32.unit_roundoff * added
+    summed += (depth + 2) * tiny + 3 * additions * normal
+    bound = summed + roundoff * np.abs(want)
     finite = np.isfinite(got) & np.isfinite(want)
-    right = np.where(finite, error <= bound, _agree(got, want, magnitude, c.dtype))
+    right = np.where(finite, error <= bound, _agree(got, want, magnitude, summed, c.dtype))
     # What is wrong and not finite is worst of all, what agrees is no error.
     error = np.where(finite, error, np.where(right, 0.0, np.inf))
     badness = np.where(finite, error / bound, error)
@@ -168,11 +165,13 @@ def _reference(
     return want + term, magnitude, np.abs(term)
 
 
-def _agree(got: Doubles, want: Doubles, magnitude: Doubles, dtype: Any) -> NDArray[np.bool_]:
-    """Where two values, at least one of them not finite, are the same, or an infinity is an honest overflow."""
+def _agree(got: Doubles, want: Doubles, magnitude: Doubles, error: Doubles, dtype: Any) -> NDArray[np.bool_]:
+    """Where two values, at least one of them not finite, are the same, or an infinity is an honest overflow: of sums,
+    which are float32 whatever C's type is, or of a result that so much ``error`` before it is rounded takes there."""
     import numpy as np
 
     rounded = want.astype(dtype).astype(np.float64)
-    overflow = np.isinf(magnitude.astype(dtype)) & np.isfinite(want)
-    same: NDArray[np.bool_] = (np.isnan(got) & np.isnan(want)) | (got == rounded) | (np.isinf(got) & overflow)
+    overflow = np.isinf(magnitude.astype(F32.numpy_dtype)) & np.isfinite(want)
+    edge = (np.copysign(np.inf, want) == got) & np.isinf((np.abs(want) + error).astype(dtype).astype(np.float64))
+    same: NDArray[np.bool_] = (np.isnan(got) & np.isnan(want)) | (got == rounded) | (np.isinf(got) & overflow) | edge
     return same

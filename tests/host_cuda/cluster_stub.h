@@ -33,6 +33,12 @@ inline void change(unsigned int which)
     blockIdx.z = block.z;
 }
 
+// Whether all bytes are as they were at the start.
+inline bool untouched(const char* at, size_t bytes)
+{
+    return !bytes || ((unsigned char)at[0] == 0xff && !memcmp(at, at + 1, bytes - 1));
+}
+
 inline void run_turn(unsigned int which, int threads, bool reverse, char* begin)
 {
     Aside& block = blocks[which];
@@ -40,6 +46,8 @@ inline void run_turn(unsigned int which, int threads, bool reverse, char* begin)
     change(which);
     if (bytes) memcpy(begin, block.memory.data(), bytes);
     run_block(threads, reverse);
+    if (!fault[0] && !untouched(begin + bytes - guard, guard))
+        snprintf(fault, sizeof fault, "a write behind the end of shared memory (block %u, %u)", blockIdx.x, blockIdx.y);
     block.ended = !meets;
     block.line = meets ? fibers[0].line : 0;
     if (bytes) memcpy(block.memory.data(), begin, bytes);

@@ -74,6 +74,7 @@ static int current;
 static void (*entry)(void** arguments);
 static void** arguments;
 static char fault[256];
+static size_t guard;  // bytes at the end of shared memory that are none of the kernel's
 static bool meets;  // the block has not ended, but come to a barrier of its cluster
 static unsigned long long progress;  // grows with everything that a poll could wait for
 
@@ -216,8 +217,9 @@ inline void run_cluster(unsigned int size, int threads, bool reverse, char* begi
 
 // Runs a whole grid, of which `cluster` neighbours along z run together. 0, or 1 with the fault in `message`.
 inline int launch(void (*kernel)(void**), const unsigned int* grid, unsigned int cluster, int threads, void** given,
-                  bool reverse, char* shared_begin, char* shared_end, char* message, size_t capacity)
+                  bool reverse, char* shared_begin, char* shared_end, size_t behind, char* message, size_t capacity)
 {
+    guard = behind;
     entry = kernel;
     arguments = given;
     fault[0] = 0;
@@ -260,7 +262,7 @@ inline void host::enter_memory(char* begin, char* end)
 {
     barriers.clear();
     shared_first = begin;
-    shared_last = end;
+    shared_last = end - guard;
     if (begin) memset(begin, 0xff, end - begin);  // every element a NaN, of whatever type
 }
 

@@ -36,6 +36,11 @@ SIGNATURE = re.compile(
 )
 # A helper in PTX, of which cuda_stub.h has a version in C++ under the same name.
 HELPER = re.compile(r"^__device__ .*\)\n\{\n(?:    .*\n)*\}\n", re.MULTILINE)
+# Shared memory that is one array, of which arrays are parts: behind its end are GUARD bytes that nothing may write.
+DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (?P<kind>\w+) dynamicShared\[\];")
+DYNAMIC_BYTES = re.compile(r"// (\d+) bytes, more than the \d+ that a kernel may declare")
+PARTS = re.compile(r"(__shared__ __align__\(\d+\) (\w+) blockShared)\[(.*)\];")
+GUARD = 4096
 CTYPES: dict[str, Any] = {
     "int": ctypes.c_int,
     "unsigned": ctypes.c_uint,
@@ -135,13 +140,19 @@ def _unit(at: int, name: str, text: str) -> tuple[str, tuple[str, ...]]:
     found = SIGNATURE.search(text)
     assert found, f"no kernel in {name}"
     kinds = tuple(p.rsplit(" ", 1)[0].removeprefix("const ") for p in re.split(r",\s*", found["parameters"].strip()))
-    dynamic = "extern __shared__" in text
     body = f"{text[: found.start('name')]}kernel_{at}_entry{text[found.end('name') :]}"
     body = body.replace("extern __shared__", "extern __dynamic_shared__")
-    body = HELPER.sub(_without_ptx, body)
+    body, parts = PARTS.subn(rf"\1[(\3) + {GUARD} / sizeof(\2)];", HELPER.sub(_without_ptx, body))
     section = f"shared_{at}"
     cluster = f"kernel_{at}::{found['cluster']}" if found["cluster"] else "1"
-    storage = f'alignas(1024) __attribute__((section("{section}"))) float dynamicShared[57 * 1024];' if dynamic else ""
+    storage = ""
+    if dynamic := DYNAMIC.search(text):
+        size = DYNAMIC_BYTES.search(text)
+        assert size, f"{name} does not say how many bytes of shared memory it takes"
+        kind = ELEMENTS[dynamic["kind"]].alias or dynamic["kind"]
+        count = f"({size[1]} + {GUARD}) / sizeof({kind})"
+        storage = f'alignas(1024) __attribute__((section("{section}"))) {kind} dynamicShared[{count}];'
+    guard = GUARD if parts or dynamic else 0
     return (
         f"""
 #undef HOST_SECTION
@@ -157,7 +168,7 @@ static void call(void** values) {{ host::call(kernel_{at}_entry, values); }}
 extern "C" int run_{at}(unsigned int* grid, int threads, void** values, int reverse, char* message, size_t capacity)
 {{
     return host::launch(kernel_{at}::call, grid, {cluster}, threads, values, reverse, __start_{section},
-                        __stop_{section}, message, capacity);
+                        __stop_{section}, {guard}, message, capacity);
 }}
 """,
         kinds,
