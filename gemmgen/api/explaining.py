@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, whole_number
 from gemmgen.launch.placement import ITEM
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def explain(
     or a product that cannot be launched.
     """
     from gemmgen.analysis.explain import Step, explained
+    from gemmgen.api.operands import scalar
     from gemmgen.api.specs import lower, of_type
     from gemmgen.cuda.emit import emit_with_lines
     from gemmgen.launch import as_float32
@@ -38,7 +40,7 @@ def explain(
     from gemmgen.tile.variant import EXACT
 
     spec, target, size = of_type(spec), gpu_named(gpu), _size(m, n, k)
-    beta = as_float32(beta)
+    beta = as_float32(scalar("beta", beta))
     plan = _plan(spec, size, beta)
     ir = lower(spec, plan.steps[0].variant if plan.steps else EXACT)
     steps = tuple(
@@ -54,7 +56,12 @@ def explain(
     made = _compiled(ir, emitted.text, target) if compiled else None
     copies = {copy.operand: copy.bytes for copy in plan.copies}
     found = explained(ir, size, target, steps, beta, made, emitted.lines, copies)
-    return found if made is None else replace(found, again=lambda other: explain(other, *size, gpu=target, beta=beta))
+    return found if made is None else replace(found, again=partial(_again, size=size, gpu=target, beta=beta))
+
+
+def _again(other: Spec, size: tuple[int, int, int], gpu: Gpu, beta: float) -> Explanation:
+    """Another spec for the same product, compiled too."""
+    return explain(other, *size, gpu=gpu, beta=beta)
 
 
 def launches(spec: Spec, size: tuple[int, int, int], beta: float = 0.0) -> int:
@@ -70,10 +77,7 @@ def _plan(spec: Spec, size: tuple[int, int, int], beta: float) -> LaunchPlan:
 
 
 def _size(*size: Any) -> tuple[int, int, int]:
-    for name, value in zip("mnk", size, strict=True):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ArgumentError(f"{name} is {value!r}; a size is a whole number, 0 or more")
-    m, n, k = size
+    m, n, k = (whole_number(name, value) for name, value in zip("mnk", size, strict=True))
     for name, rows, columns in (("A", m, k), ("B", k, n), ("C", m, n)):
         if rows * columns * ITEM > ADDRESSES:
             raise ArgumentError(f"{name} would be {rows}x{columns}, more than the 2^57 bytes that have addresses")

@@ -77,6 +77,10 @@ class Kernel:
         self._compiled: Compiled | None = None
         self._gemm: GpuGemm = GpuGemm(spec, self.load)
 
+    def __reduce__(self) -> tuple[type[Kernel], tuple[Any, ...]]:
+        """As it was made: copies and other processes compile and load for themselves, when they are first called."""
+        return type(self), (self.spec, self.device, self._arch, self._patience)
+
     def __repr__(self) -> str:
         return f"<gemmgen kernel {self.spec.name!r} on {'the GPU' if self.device == 'cuda' else 'the simulator'}>"
 
@@ -196,7 +200,7 @@ class Kernel:
 
         output = output_for(A, B, self.spec, as_float32(beta)) if C is None else C
         host = matrices(A, B, output, self.spec)
-        if output.shape[0] and output.shape[1]:
+        if host["C"].values.size:
             a, b, c = (host[name].values for name in OPERANDS)
             self._gemm.on_host_arrays(a, b, c, alpha, beta, gpus.required(), stream)
         return output

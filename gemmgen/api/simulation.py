@@ -44,9 +44,9 @@ def simulate(
 ) -> Simulation:
     """Run C = alpha * (A @ B) + beta * C on the simulator, checking every access and counting as ``gpu`` does.
 
-    ``A``, ``B`` and ``C`` are host arrays, which stay as they are: the result is a new array. A spec is lowered to the
-    variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and alignment must suit it.
-    Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
+    ``A``, ``B`` and ``C`` are host arrays, which stay as they are (C may be read-only): the result is a new array. A
+    spec is lowered to the variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and
+    alignment must suit it. Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
     """
     from gemmgen.api.specs import of_type
     from gemmgen.ir.nodes import KernelIR
@@ -58,7 +58,7 @@ def simulate(
     spec = of_type(spec_or_ir) if only is None else only.spec
     output = output_for(A, B, spec, as_float32(beta)) if C is None else C
     operands = matrices(A, B, output, spec)
-    steps = plan_of(spec, operands, alpha, beta, None if only is None else only.variant)
+    steps = plan_of(spec, operands, alpha, beta, None if only is None else only.variant, writable=True)
     operands["C"] = operands["C"].twin()
     lowered = lowering(spec) if only is None else _always(only)
     result = execute(spec, steps, lowered, operands)
@@ -84,9 +84,15 @@ def _always(ir: KernelIR) -> Lowered:
 
 
 def plan_of(
-    spec: Spec, operands: Mapping[str, Matrix], alpha: float, beta: float, variant: Variant | None = None
+    spec: Spec,
+    operands: Mapping[str, Matrix],
+    alpha: float,
+    beta: float,
+    variant: Variant | None = None,
+    *,
+    writable: bool | None = None,
 ) -> LaunchPlan:
-    """The launch plan of host operands."""
+    """The launch plan of host operands. ``writable``: whether C may be written; None: as its array says."""
     return plan(
         spec,
         {name: m.shape for name, m in operands.items()},
@@ -94,7 +100,7 @@ def plan_of(
         {name: m.address for name, m in operands.items()},
         alpha,
         beta,
-        writable=operands["C"].writable,
+        writable=operands["C"].writable if writable is None else writable,
         variant=variant,
     )
 

@@ -26,8 +26,8 @@ def refuse_overlap(
 
 @dataclass(frozen=True)
 class Rows:
-    """The bytes of a strided matrix: runs of ``length`` bytes at ``first + x0 * step0 + x1 * step1``, for every x_i from
-    0 to ``count_i - 1``; ``dims`` are the (count, step), steps above 0."""
+    """The bytes of a strided matrix: runs of ``length`` bytes at ``first + x0 * step0 + x1 * step1``, for every x_i
+    from 0 to ``count_i - 1``; ``dims`` are the (count, step), steps above 0."""
 
     first: int
     dims: tuple[Dim, ...]
@@ -42,7 +42,7 @@ class Rows:
         return cls(first, tuple((n, abs(s)) for n, s in reach), item)
 
     def overlaps(self, other: Rows) -> bool:
-        """Whether a byte is in both: whether a run of one starts less than a length before or after one of the other."""
+        """Whether a byte is in both: a run of one starts less than a length before or after a run of the other."""
         if not self.length or not other.length:
             return False
         # start of own run - start of other's = apart + sums of steps, once the other's are counted from their ends.

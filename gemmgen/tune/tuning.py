@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, shown, whole_number
 from gemmgen.tune import search as searches
 from gemmgen.tune.families import default_specs
 from gemmgen.tune.records import Records
@@ -59,8 +59,9 @@ def tune(
     shape = _shape(m, n, k)
     if search not in searches.NAMES:
         raise ArgumentError(f"search is {search!r}; it is one of {', '.join(searches.NAMES)}")
-    if timings < 1:
-        raise ArgumentError(f"timings is {timings}; at least one candidate has to be timed")
+    timings, seed = whole_number("timings", timings, 1), whole_number("seed", seed)
+    jobs = None if jobs is None else whole_number("jobs", jobs, 1)
+    _refuse_kinds(choices, records, options, progress)
     tried = _space(spec_or_specs, shape, choices, unordered)
     if device not in ("auto", "cuda", "sim"):
         raise ArgumentError(f"device is {device!r}; it is one of auto, cuda, sim")
@@ -82,6 +83,18 @@ def tune(
     finally:
         if owned:
             machine.close()
+
+
+def _refuse_kinds(choices: Any, records: Any, options: Any, progress: Any) -> None:
+    """Raise ArgumentError for arguments of the wrong type, before anything is compiled."""
+    if not (choices is None or isinstance(choices, Mapping)):
+        raise ArgumentError(f"choices is {shown(choices)}; it maps settings to values, as {{'stages': (2, 3)}} does")
+    if not (records is None or isinstance(records, bool | Records | str | os.PathLike)):
+        raise ArgumentError(f"records is {shown(records)}; it is a file's name, None for the user's, or False for none")
+    if not (options is None or isinstance(options, Options)):
+        raise ArgumentError(f"options is {shown(options)}; it is a gemmgen.tune.tuner.Options, or None")
+    if not (progress is None or callable(progress)):
+        raise ArgumentError(f"progress is {shown(progress)}; it is a function that takes a line of text, or None")
 
 
 def _gpu_backend() -> Backend:
@@ -109,7 +122,7 @@ def _space(given: Any, shape: Shape, choices: Mapping[str, Iterable[Any]] | None
             alone = bool(given.tune or choices)
             specs = (given,) if alone else (given, *default_specs(shape, given.name, unordered))
         case _:
-            specs = tuple(given)
+            specs = tuple(given) if isinstance(given, Iterable) else ()
             if not specs or not all(isinstance(s, Spec) for s in specs):
                 raise ArgumentError("spec_or_specs is a spec, a list of at least one, or None; gemmgen.load makes one")
     return space(specs, choices)
@@ -129,8 +142,5 @@ def _records(given: RecordsAt) -> Iterator[Records | None]:
 
 
 def _shape(*size: Any) -> Shape:
-    for name, value in zip("mnk", size, strict=True):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ArgumentError(f"{name} is {value!r}; a product to be tuned has sizes of 1 or more")
-    m, n, k = size
+    m, n, k = (whole_number(name, value, 1) for name, value in zip("mnk", size, strict=True))
     return m, n, k
