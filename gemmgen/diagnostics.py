@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -161,6 +161,20 @@ def whole_number(name: str, value: object, least: int = 0, most: int | None = No
         bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
         raise ArgumentError(f"{name} is {shown(value)}; it must be a whole number {bounds}")
     return number
+
+
+def one_of(name: str, value: object, known: Collection[str]) -> str:
+    """An argument that is one of some words. Raises ArgumentError for anything else."""
+    if not isinstance(value, str) or value not in known:
+        raise ArgumentError(f"{name} is {shown(value)}; it is one of {', '.join(known)}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """An argument that is True or False, Python's or NumPy's. Raises ArgumentError for anything else."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        return bool(value)
+    raise ArgumentError(f"{name} is {shown(value)}; it is True or False")
 
 
 def shown(value: object) -> str:

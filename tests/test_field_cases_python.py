@@ -93,7 +93,7 @@ def test_F19_an_object_whose_dlpack_fails_is_named() -> None:
             return None
 
     for call in (gemmgen.matmul, gemmgen.compile(SPEC, device="sim")):
-        with pytest.raises(ArgumentError, match="^B of type Broken"):
+        with pytest.raises(ArgumentError, match=r"^B of type Broken"):
             call(A, Broken())
 
 
@@ -191,7 +191,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "matmul": (gemmgen.matmul, {"A": A, "B": B, "C": C, "alpha": 1.0, "beta": 0.0, "stream": None, "unordered": False}),
     "occupancy": (gemmgen.occupancy, {"gpu": "h200", "threads": 128, "registers": 32, "shared_bytes": 0}),
     "parse": (gemmgen.parse, {"text": TEXT, "filename": "mine.gemm"}),
-    "shared_wavefronts": (gemmgen.shared_wavefronts, {"words": [0, 1], "width": 1, "store": False}),
+    "shared_wavefronts": (gemmgen.shared_wavefronts, {"words": [0, 4], "width": 1, "store": False}),
     "simulate": (
         gemmgen.simulate,
         {"spec_or_ir": SPEC, "A": A, "B": B, "C": C, "alpha": 1.0, "beta": 0.0, "gpu": "h200"},
@@ -220,7 +220,8 @@ class Odd:
 
 
 BAD: tuple[Any, ...] = (
-    None, True, 3, -1, 0, 128.0, 1.5, math.nan, math.inf, 10**400, 1j, Fraction(1, 2), "128", "", "\x1b[2J", "\ud800", b"x",
+    None, True, 3, -1, 0, 128.0, 1.5, math.nan, math.inf, 10**400, 1j, Fraction(1, 2), "128", "", "\x1b[2J", "\ud800",
+    b"x",
     [], [None], ["a"], (1, 2), {}, {1: 2}, {"a"}, Odd(), Odd, np.float32(1), np.int64(4), np.zeros(3), np.zeros((2, 2)),
     np.array("a"), np.array([object()]), range(3), iter([1]), ..., lambda: None, Path("none"), memoryview(b"abcd"),
 )  # fmt: skip

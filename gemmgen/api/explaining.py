@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.diagnostics import ArgumentError, whole_number
+from gemmgen.diagnostics import ArgumentError, flag, whole_number
 from gemmgen.launch.placement import ITEM
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def explain(
         for step in plan.steps
     )
     emitted = emit_with_lines(ir)
-    made = _compiled(ir, emitted.text, target) if compiled else None
+    made = _compiled(ir, emitted.text, target) if flag("compiled", compiled) else None
     copies = {copy.operand: copy.bytes for copy in plan.copies}
     found = explained(ir, size, target, steps, beta, made, emitted.lines, copies)
     return found if made is None else replace(found, again=partial(_again, size=size, gpu=target, beta=beta))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.api.operands import matrices, on_device, output_for, scalar
 from gemmgen.api.specs import architecture, checked
-from gemmgen.diagnostics import ArgumentError, SimulationFault
+from gemmgen.diagnostics import ArgumentError, SimulationFault, one_of
 from gemmgen.launch import EXACT, Variant, as_float32, kernel_of
 from gemmgen.launch.placement import OPERANDS
 
@@ -40,8 +40,7 @@ def compile(spec: Spec, device: Device = "auto", arch: str | None = None) -> Ker
 
 def make(spec: Spec, device: str, arch: str | None) -> Kernel:
     """The kernel of a checked spec on "auto", "sim" or "cuda"."""
-    if device not in DEVICES:
-        raise ArgumentError(f"device is {device!r}; it is one of {', '.join(DEVICES)}")
+    one_of("device", device, DEVICES)
     arch = arch or spec.arch
     if device == "sim":
         return Kernel(spec, "sim", arch)

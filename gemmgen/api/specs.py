@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.diagnostics import ArgumentError, Problem, SpecError
+from gemmgen.diagnostics import ArgumentError, Problem, SpecError, one_of, shown
 from gemmgen.tile.variant import VARIANTS, Variant
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ def parse(text: str, filename: str = "<string>") -> Spec:
     """The spec that ``text`` says. Raises SpecError with every mistake in it; ``filename`` is what errors call it."""
     from gemmgen.spec.parse import parse as parse_text
 
+    if not isinstance(filename, str):
+        raise ArgumentError(f"filename is {shown(filename)}; it is the text that errors call the spec by")
     return checked(parse_text(text, filename))
 
 
@@ -83,16 +85,14 @@ def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
     """
     from gemmgen.spec.variants import variants as legal
 
-    return (s for s in legal(spec, **choices) if not _problems(s))
+    return (s for s in legal(of_type(spec), **choices) if not _problems(s))
 
 
 def variant_named(variant: str | Variant) -> Variant:
     """The variant "exact", "guarded" or "guarded_unaligned". Raises ArgumentError for any other name."""
     if isinstance(variant, Variant):
         return variant
-    if variant not in VARIANTS:
-        raise ArgumentError(f"variant is {variant!r}; it is one of {', '.join(VARIANTS)}")
-    return VARIANTS[variant]
+    return VARIANTS[one_of("variant", variant, VARIANTS)]
 
 
 def lower(spec: Spec, variant: str | Variant = "exact") -> KernelIR:

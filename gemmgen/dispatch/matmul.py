@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import scalar
+from gemmgen.diagnostics import flag
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def matmul(
     order, where that is faster; else the result is the same bit by bit at every call. Raises ArgumentError for operands
     that do not fit.
     """
+    if type(unordered) is not bool:
+        unordered = flag("unordered", unordered)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gemmgen.diagnostics import ArgumentError, shown, whole_number
+from gemmgen.diagnostics import ArgumentError, flag, shown, whole_number
 from gemmgen.ir.types import WARP
 
 if TYPE_CHECKING:
@@ -49,10 +49,9 @@ def shared_wavefronts(words: Sequence[int | None], width: int = 1, store: bool =
     ``width`` is words a lane: 1, 2 or 4; an address must be a multiple of it, as the hardware demands. Raises
     ArgumentError for anything else.
     """
-    if whole_number("width", width) not in (1, 2, 4):
+    width, store = whole_number("width", width), flag("store", store)
+    if width not in (1, 2, 4):
         raise ArgumentError(f"width is words a lane: 1, 2 or 4, not {width!r}")
-    if not isinstance(store, bool):
-        raise ArgumentError(f"store is {shown(store)}; it is True for a store, False for a load")
     lanes = _addresses(words)
     for lane, word in enumerate(lanes):
         if word is not None and word % width:
