@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmgen.diagnostics import whole_number
+from gemmgen.diagnostics import ArgumentError, whole_number
 from gemmgen.ir.types import WARP
 from gemmgen.target import Gpu, Limits
 from gemmgen.target import gpu as find_gpu
@@ -38,8 +38,12 @@ def occupancy(gpu: str | Gpu, threads: int, registers: int, shared_bytes: int = 
     Raises ArgumentError for an unknown GPU and for figures that are negative or no whole numbers.
     """
     row = find_gpu(gpu)
-    threads, registers = whole_number("threads", threads, 1), whole_number("registers", registers)
-    return occupancy_of(row.limits, threads, registers, whole_number("shared_bytes", shared_bytes))
+    try:
+        threads, registers = whole_number("threads", threads, 1), whole_number("registers", registers)
+        shared_bytes = whole_number("shared_bytes", shared_bytes)
+    except ArgumentError as error:
+        raise ArgumentError(f"{error}: threads and shared_bytes per block, registers per thread") from None
+    return occupancy_of(row.limits, threads, registers, shared_bytes)
 
 
 def occupancy_of(limits: Limits, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
