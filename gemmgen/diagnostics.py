@@ -6,8 +6,9 @@ caret where there is one): what is wrong, the numbers, and what to do.
 
 from __future__ import annotations
 
+import operator
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -174,3 +175,39 @@ class SimulationFault(GemmgenError):
 
     def __str__(self) -> str:
         return "\n".join(str(f) for f in self.faults)
+
+
+def whole_number(name: str, value: object, least: int = 0, most: int | None = None) -> int:
+    """An argument that is a whole number, Python's or NumPy's. Raises ArgumentError for anything else: no text, no
+    float that happens to be whole, no bool."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or number < least or (most is not None and number > most):
+        bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
+        raise ArgumentError(f"{name} is {shown(value)}; it must be a whole number {bounds}")
+    return number
+
+
+def one_of(name: str, value: object, known: Collection[str]) -> str:
+    """An argument that is one of some words. Raises ArgumentError for anything else."""
+    if not isinstance(value, str) or value not in known:
+        raise ArgumentError(f"{name} is {shown(value)}; it is one of {', '.join(known)}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """An argument that is True or False, Python's or NumPy's. Raises ArgumentError for anything else."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        return bool(value)
+    raise ArgumentError(f"{name} is {shown(value)}; it is True or False")
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: its text where that is short, else its type."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, int) and value.bit_length() > 128:
+        return "far too large" if value > 0 else "far too small"
+    return str(value) if isinstance(value, (int, float, type(None))) else f"a {type(value).__name__}"

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, shown
 
 
 @dataclass(frozen=True)
@@ -240,6 +240,8 @@ def gpu(name: str | Gpu) -> Gpu:
     """
     if isinstance(name, Gpu):
         return name
+    if not isinstance(name, str):
+        raise ArgumentError(f"gpu is {shown(name)}; it is the name of a GPU, such as 'h200', or a row of GPUS")
     key = _key(name)
     if key in GPUS:
         return GPUS[key]

@@ -101,8 +101,7 @@ def test_load_reads_what_parse_reads(tmp_path: Path) -> None:
     assert gemmgen.load(path) == gemmgen.load(str(path)) == SPEC
     with pytest.raises(SpecError, match="No such file"):
         gemmgen.load(tmp_path / "none.gemm")
-    with pytest.raises(SpecError, match=r"takes the path of a file.*specs/warptile.gemm.*ladder_path.'warptile"):
-        gemmgen.load("warptile")
+    assert gemmgen.load("warptile").name == "warptile"
 
 
 def test_emit_is_the_same_every_time_and_tells_variants_apart() -> None:

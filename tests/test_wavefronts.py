@@ -18,6 +18,7 @@ from gemmgen.isa.memory import (
     lines_of,
     sectors_of,
     shared_wavefronts,
+    warp_wavefronts,
     wavefronts_of,
 )
 
@@ -54,10 +55,10 @@ def test_batch_equals_plain_with_inactive_lanes(op: str) -> None:
     rows += [[w + 1 if w is not None else None for w in row] for row in rows[:40]]  # misaligned, and shifted copies
     words = np.array([[-7 if w is None else w for w in row] for row in rows], dtype=np.int64)
     active = np.array([[w is not None for w in row] for row in rows])
-    assert wavefronts_of(words, active, width, store).tolist() == [shared_wavefronts(r, width, store) for r in rows]
+    assert wavefronts_of(words, active, width, store).tolist() == [warp_wavefronts(r, width, store) for r in rows]
     ideal = ideal_wavefronts_of(words, active, width, store).tolist()
     assert ideal == [ideal_wavefronts(r, width, store) for r in rows]
-    assert all(i <= shared_wavefronts(r, width, store) for i, r in zip(ideal, rows, strict=True))
+    assert all(i <= warp_wavefronts(r, width, store) for i, r in zip(ideal, rows, strict=True))
 
 
 def test_short_rows_and_no_lanes() -> None:

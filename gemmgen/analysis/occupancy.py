@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, whole_number
 from gemmgen.ir.types import WARP
 from gemmgen.target import Gpu, Limits
 from gemmgen.target import gpu as find_gpu
@@ -35,14 +35,15 @@ def occupancy(gpu: str | Gpu, threads: int, registers: int, shared_bytes: int = 
     dynamic, without the 1 KB that the system reserves).
 
     ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. What cannot be launched gives 0 blocks and the limiter.
-    Raises ArgumentError for an unknown GPU and for negative figures.
+    Raises ArgumentError for an unknown GPU and for figures that are negative or no whole numbers.
     """
-    if threads < 1 or registers < 0 or shared_bytes < 0:
-        raise ArgumentError(
-            f"a block has at least 1 thread, and no fewer than 0 registers and bytes: "
-            f"threads {threads}, registers {registers}, shared_bytes {shared_bytes}"
-        )
-    return occupancy_of(find_gpu(gpu).limits, threads, registers, shared_bytes)
+    row = find_gpu(gpu)
+    try:
+        threads, registers = whole_number("threads", threads, 1), whole_number("registers", registers)
+        shared_bytes = whole_number("shared_bytes", shared_bytes)
+    except ArgumentError as error:
+        raise ArgumentError(f"{error}: threads and shared_bytes per block, registers per thread") from None
+    return occupancy_of(row.limits, threads, registers, shared_bytes)
 
 
 def occupancy_of(limits: Limits, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, flag, whole_number
 from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def explain(
     what the spec needs, a negative size, or a product that cannot be launched.
     """
     from gemmgen.analysis.explain import Step, explained
+    from gemmgen.api.operands import scalar
     from gemmgen.api.specs import checked, lower, refuse_unfit
     from gemmgen.cuda.emit import emit_with_lines
     from gemmgen.ir.variant import EXACT
@@ -39,7 +41,7 @@ def explain(
 
     spec, target, size = checked(spec), gpu_named(gpu), _size(spec, m, n, k)
     refuse_unfit(spec, target)
-    beta = as_float32(beta)
+    beta = as_float32(scalar("beta", beta))
     plan = _plan(spec, size, beta)
     ir = lower(spec, plan.steps[0].variant if plan.steps else EXACT)
     steps = tuple(
@@ -52,10 +54,10 @@ def explain(
         for step in plan.steps
     )
     emitted = emit_with_lines(ir)
-    made = _compiled(ir, emitted.text, target, slow_to_compile(spec)) if compiled else None
+    made = _compiled(ir, emitted.text, target, slow_to_compile(spec)) if flag("compiled", compiled) else None
     copies = {copy.operand: copy.bytes for copy in plan.copies}
     found = explained(spec, ir, size, target, steps, beta, made, emitted.lines, copies)
-    return found if made is None else replace(found, again=lambda other: _again(other, size, target, beta))
+    return found if made is None else replace(found, again=partial(_again, size=size, gpu=target, beta=beta))
 
 
 def _again(other: Spec, size: tuple[int, int, int], gpu: Gpu, beta: float) -> Explanation:
@@ -76,10 +78,7 @@ def _plan(spec: Spec, size: tuple[int, int, int], beta: float) -> LaunchPlan:
 
 
 def _size(spec: Spec, *size: Any) -> tuple[int, int, int]:
-    for name, value in zip("mnk", size, strict=True):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ArgumentError(f"{name} is {value!r}; a size is a whole number, 0 or more")
-    m, n, k = size
+    m, n, k = (whole_number(name, value) for name, value in zip("mnk", size, strict=True))
     for x, (rows, columns) in zip(spec.matrices, ((m, k), (k, n), (m, n)), strict=True):
         if rows * columns * x.dtype.bytes > ADDRESSES:
             raise ArgumentError(f"{x.name} would be {rows}x{columns}, more than the 2^57 bytes that have addresses")

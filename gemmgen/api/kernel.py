@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.api.operands import matrices, on_device, output_for, scalar
 from gemmgen.api.specs import architecture, checked
-from gemmgen.diagnostics import ArgumentError, SimulationFault
+from gemmgen.diagnostics import ArgumentError, SimulationFault, one_of
 from gemmgen.launch import EXACT, Variant, as_float32, kernel_of, program_for
 from gemmgen.launch.placement import OPERANDS
 from gemmgen.spec.effort import slow_to_compile
@@ -42,8 +42,7 @@ def compile(spec: Spec, device: Device = "auto", arch: str | None = None) -> Ker
 
 def make(spec: Spec, device: str, arch: str | None) -> Kernel:
     """The kernel of a checked spec on "auto", "sim" or "cuda"."""
-    if device not in DEVICES:
-        raise ArgumentError(f"device is {device!r}; it is one of {', '.join(DEVICES)}")
+    one_of("device", device, DEVICES)
     arch = arch or spec.arch
     if device == "sim":
         return Kernel(spec, "sim", arch)
@@ -78,6 +77,10 @@ class Kernel:
         self._source: str | None = None
         self._compiled: Compiled | None = None
         self._gemm: GpuGemm = GpuGemm(spec, self.load)
+
+    def __reduce__(self) -> tuple[type[Kernel], tuple[Any, ...]]:
+        """As it was made: copies and other processes compile and load for themselves, when they are first called."""
+        return type(self), (self.spec, self.device, self._arch, self._patience)
 
     def __repr__(self) -> str:
         return f"<gemmgen kernel {self.spec.name!r} on {'the GPU' if self.device == 'cuda' else 'the simulator'}>"
@@ -201,7 +204,7 @@ class Kernel:
 
         output = output_for(A, B, self.spec, as_float32(beta)) if C is None else C
         host = matrices(A, B, output, self.spec)
-        if output.shape[0] and output.shape[1]:
+        if host["C"].values.size:
             a, b, c = (host[name].values for name in OPERANDS)
             self._gemm.on_host_arrays(a, b, c, alpha, beta, gpus.required(), stream)
         return output

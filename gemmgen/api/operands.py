@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.types import BF16
+from gemmgen.ir.types import ELEMENT_TYPES as TYPES
 from gemmgen.launch.placement import OPERANDS, WIDEST
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ def on_device(x: Any) -> bool:
         return cuda
     kind = getattr(x, "__dlpack_device__", None)
     if kind is not None:
-        return int(kind()[0]) not in _HOST
+        try:
+            return int(kind()[0]) not in _HOST
+        except Exception:  # of any type; what it cannot say, __dlpack__ is asked next
+            return False
     return hasattr(x, "__cuda_array_interface__")
 
 
@@ -71,8 +75,9 @@ def host_view(name: str, x: Any) -> Host:
         return same
     try:
         return np.asarray(x) if hasattr(x, "__array__") else np.from_dlpack(x)
-    except (TypeError, BufferError, RuntimeError) as error:
-        raise ArgumentError(f"{name} of type {getattr(x, 'dtype', '?')} cannot be read by NumPy: {error}") from None
+    except Exception as error:  # the exporting library's own errors are of any type
+        kind = getattr(x, "dtype", type(x).__name__)
+        raise ArgumentError(f"{name} of type {kind} cannot be read by NumPy: {error}") from None
 
 
 def host_array(name: str, x: Any) -> Host:
@@ -86,6 +91,19 @@ def host_array(name: str, x: Any) -> Host:
 
         x = to_host(x)
     return host_view(name, x)
+
+
+def native(x: Host) -> Host:
+    """The array in the machine's byte order."""
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+
+
+def real(name: str, x: Host) -> Host:
+    """The array in the machine's byte order. Raises ArgumentError where its elements are no real floating-point
+    numbers."""
+    if x.dtype.kind != "f" and x.dtype.name not in {t.numpy for t in TYPES.values()}:
+        raise ArgumentError(f"{name} has element type {x.dtype}; real floating-point numbers are wanted, as float32")
+    return native(x)
 
 
 def scalar(name: str, value: Any) -> float:

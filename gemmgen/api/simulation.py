@@ -45,9 +45,9 @@ def simulate(
 ) -> Simulation:
     """Run C = alpha * (A @ B) + beta * C on the simulator, checking every access and counting as ``gpu`` does.
 
-    ``A``, ``B`` and ``C`` are host arrays, which stay as they are: the result is a new array. A spec is lowered to the
-    variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and alignment must suit it.
-    Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
+    ``A``, ``B`` and ``C`` are host arrays, which stay as they are (C may be read-only): the result is a new array. A
+    spec is lowered to the variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and
+    alignment must suit it. Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
     """
     from gemmgen.api.specs import of_type
     from gemmgen.ir.kernel import KernelIR
@@ -62,7 +62,7 @@ def simulate(
         raise ArgumentError(f"{program.name} does not run on {target.title} ({target.arch}): {problem}")
     output = output_for(A, B, program, as_float32(beta)) if C is None else C
     operands = matrices(A, B, output, program)
-    steps = plan_of(program, operands, alpha, beta, None if only is None else only.variant)
+    steps = plan_of(program, operands, alpha, beta, None if only is None else only.variant, writable=True)
     operands["C"] = operands["C"].twin()
     lowered = lowering(of_type(spec_or_ir)) if only is None else _always(only)
     result = execute(program, steps, lowered, operands)
@@ -94,9 +94,15 @@ def _always(ir: KernelIR) -> Lowered:
 
 
 def plan_of(
-    program: Program, operands: Mapping[str, Matrix], alpha: float, beta: float, variant: Variant | None = None
+    program: Program,
+    operands: Mapping[str, Matrix],
+    alpha: float,
+    beta: float,
+    variant: Variant | None = None,
+    *,
+    writable: bool | None = None,
 ) -> LaunchPlan:
-    """The launch plan of host operands."""
+    """The launch plan of host operands. ``writable``: whether C may be written; None: as its array says."""
     return plan(
         program,
         {name: m.shape for name, m in operands.items()},
@@ -104,7 +110,7 @@ def plan_of(
         {name: m.address for name, m in operands.items()},
         alpha,
         beta,
-        writable=operands["C"].writable,
+        writable=operands["C"].writable if writable is None else writable,
         variant=variant,
     )
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.diagnostics import ArgumentError, SpecError
+from gemmgen.diagnostics import ArgumentError, Problem, SpecError, one_of, shown
 from gemmgen.ir.variant import VARIANTS, Variant
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gemmgen.ir.kernel import KernelIR
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
@@ -20,29 +22,37 @@ def parse(text: str, filename: str = "<string>") -> Spec:
     """The spec that ``text`` says. Raises SpecError with every mistake in it; ``filename`` is what errors call it."""
     from gemmgen.spec.parse import parse as parse_text
 
+    if not isinstance(filename, str):
+        raise ArgumentError(f"filename is {shown(filename)}; it is the text that errors call the spec by")
     return checked(parse_text(text, filename))
 
 
 def load(path: str | PathLike[str]) -> Spec:
-    """The spec in a file (UTF-8). Raises SpecError with every mistake in it, or where it cannot be read."""
+    """The spec in a file (UTF-8), or the rung of the ladder of that name where there is no such file: ``warptile``.
+
+    Raises SpecError with every mistake in it, or where it cannot be read.
+    """
     from gemmgen.spec.parse import load as load_file
 
     if not isinstance(path, (str, PathLike)):
         raise ArgumentError(f"path is a {type(path).__name__}; it names a file, as 'specs/warptile.gemm' does")
-    _refuse_name(path)
-    return checked(load_file(path))
+    return checked(load_file(_rung(path) or path))
 
 
-def _refuse_name(path: str | PathLike[str]) -> None:
-    """Raise SpecError for the name of a rung, which the command line takes, where there is no file of that name."""
-    from os.path import exists
+def _rung(path: str | PathLike[str]) -> Path | None:
+    """The file of the rung of that name, where no file has that name itself. Raises SpecError for a name that is none,
+    with the nearest."""
+    from os.path import lexists
 
-    from gemmgen.diagnostics import Problem
-    from gemmgen.spec.ladder import ladder_names
+    from gemmgen.spec.ladder import ladder_names, ladder_path
+    from gemmgen.spec.names import did_you_mean
 
-    if path in ladder_names() and not exists(path):
-        hint = f"'specs/{path}.gemm' is that rung in a checkout, gemmgen.spec.ladder.ladder_path({path!r}) anywhere"
-        raise SpecError([Problem(f"load takes the path of a file, and there is none called {path}", hint)], str(path))
+    if not isinstance(path, str) or not re.fullmatch(r"[A-Za-z0-9_]{1,100}", path) or lexists(path):
+        return None
+    if path in ladder_names():
+        return ladder_path(path)
+    message = "cannot read the spec: there is no such file, and no such rung of the ladder"
+    raise SpecError([Problem(message, did_you_mean(path, ladder_names()))], path)
 
 
 def checked(spec: Spec) -> Spec:
@@ -76,16 +86,14 @@ def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
     """
     from gemmgen.spec.variants import variants as legal
 
-    return (s for s in legal(spec, **choices) if not _problems(s))
+    return (s for s in legal(of_type(spec), **choices) if not _problems(s))
 
 
 def variant_named(variant: str | Variant) -> Variant:
     """The variant "exact", "guarded" or "guarded_unaligned". Raises ArgumentError for any other name."""
     if isinstance(variant, Variant):
         return variant
-    if variant not in VARIANTS:
-        raise ArgumentError(f"variant is {variant!r}; it is one of {', '.join(VARIANTS)}")
-    return VARIANTS[variant]
+    return VARIANTS[one_of("variant", variant, VARIANTS)]
 
 
 def lower(spec: Spec, variant: str | Variant = "exact") -> KernelIR:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import scalar
+from gemmgen.diagnostics import flag
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -52,12 +53,17 @@ def matmul(
     order, where that is faster; else the result is the same bit by bit at every call. Raises ArgumentError for operands
     that do not fit.
     """
+    if type(unordered) is not bool:
+        unordered = flag("unordered", unordered)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
-        kernel = _kernel(_signature(A), _signature(B), None if C is None else _signature(C), unordered)
+        c = None if C is None else _signature(C, "C")
+        kernel = _kernel(_signature(A, "A"), _signature(B, "B"), c, unordered)
         return kernel(A, B, C, alpha, beta, stream)
     key = seen[0], unordered
-    known = _SEEN.get(key) or _SEEN.keep(key, _kernel(_signature(A), _signature(B), _signature(C), unordered))
+    known = _SEEN.get(key) or _SEEN.keep(
+        key, _kernel(_signature(A, "A"), _signature(B, "B"), _signature(C, "C"), unordered)
+    )
     return known.of_torch(seen, A, B, C, scalar("alpha", alpha), scalar("beta", beta))
 
 
@@ -92,20 +98,24 @@ def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None
     return _choice((m, n, k), align or packed((m, n, k)), HOST if here is None else here.ordinal, unordered)
 
 
-def _signature(x: Any) -> tuple[Any, ...]:
+def _signature(x: Any, name: str) -> tuple[Any, ...]:
     """What the choice depends on, of one operand: its shape, strides in elements, alignment, and device."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return x.shape, x.stride(), x.data_ptr() & 15, x.get_device() if x.is_cuda else HOST
     if type(x).__module__ == "numpy" and hasattr(x, "shape"):
         return x.shape, (*x.shape[-1:], 1), 0, HOST  # copied to the GPU packed, whatever its strides are
-    return _described(x)
+    return _described(x, name)
 
 
-def _described(x: Any) -> tuple[Any, ...]:
+def _described(x: Any, name: str) -> tuple[Any, ...]:
+    from gemmgen.api.operands import host_view, on_device
     from gemmgen.runtime.arrays import view
 
-    found = view(x, "operand")
+    if not on_device(x):
+        shape = host_view(name, x).shape
+        return shape, (*shape[-1:], 1), 0, HOST
+    found = view(x, name)
     return found.shape, found.strides, found.address & 15, found.device
 
 

@@ -21,10 +21,11 @@ when one is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, flag, shown, whole_number
 from gemmgen.ir.types import WARP
 
 if TYPE_CHECKING:
@@ -49,16 +50,43 @@ def shared_wavefronts(words: Sequence[int | None], width: int = 1, store: bool =
     """Wavefronts of one warp's shared-memory instruction, as the hardware counts them (sm_90).
 
     ``words[lane]`` is the address of the lane's first 4-byte word, None for an inactive lane; up to 32 of them.
-    ``width`` is words a lane: 1, 2 or 4. Raises ArgumentError for anything else.
+    ``width`` is words a lane: 1, 2 or 4; an address must be a multiple of it, as the hardware demands. Raises
+    ArgumentError for anything else.
     """
+    width, store = whole_number("width", width), flag("store", store)
     if width not in (1, 2, 4):
         raise ArgumentError(f"width is words a lane: 1, 2 or 4, not {width!r}")
-    if len(words) > WARP:
-        raise ArgumentError(f"a warp has {WARP} lanes, and {len(words)} addresses were given")
-    for lane, word in enumerate(words):
-        if word is not None and word < 0:
+    lanes = _addresses(words)
+    for lane, word in enumerate(lanes):
+        if word is not None and word % width:
+            raise ArgumentError(
+                f"lane {lane}: word address {word} is no multiple of width {width}; an access of {width} words starts "
+                f"at a multiple of {width}, such as {word - word % width}"
+            )
+    return warp_wavefronts(lanes, width, store)
+
+
+def _addresses(words: Iterable[int | None]) -> list[int | None]:
+    """What a caller gives as the addresses of a warp's lanes. Raises ArgumentError for anything else."""
+    try:
+        if isinstance(words, (str, bytes, Mapping)):
+            raise TypeError
+        given = list(islice(words, WARP + 1))
+    except TypeError:
+        wanted = "a list of word addresses, one for each lane, with None for a lane that is inactive"
+        raise ArgumentError(f"words is {shown(words)}; it must be {wanted}") from None
+    if len(given) > WARP:
+        count = len(words) if isinstance(words, Sized) else "more"
+        raise ArgumentError(f"a warp has {WARP} lanes, and {count} addresses were given")
+    for lane, word in enumerate(given):
+        if word is not None and isinstance(word, int) and word < 0:
             raise ArgumentError(f"lane {lane}: word address {word} is negative")
-    lanes = [None if w is None else int(w) for w in words] + [None] * (WARP - len(words))
+    return [None if w is None else whole_number(f"lane {lane}: word address", w) for lane, w in enumerate(given)]
+
+
+def warp_wavefronts(words: Sequence[int | None], width: int = 1, store: bool = False) -> int:
+    """:func:`shared_wavefronts` of addresses that are known to be good, or are to be counted whatever they are."""
+    lanes = [*words, *[None] * (WARP - len(words))]
     size = _phase_size(lanes, width, store)
     return sum(_phase_cost(lanes[start : start + size], width) for start in range(0, WARP, size))
 

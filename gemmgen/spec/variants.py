@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gemmgen.diagnostics import Problem, SpecError
+from gemmgen.diagnostics import Problem, SpecError, shown
 from gemmgen.spec.model import Spec
 from gemmgen.spec.replace import legal, settled
 
@@ -20,8 +20,12 @@ def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
     columns: list[list[tuple[str, Any]]] = []
     for name, values in choices.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
-            raise SpecError([Problem(f"{name} takes a list of values to choose from, not {values!r}")])
-        columns.append([(name, settled({name: value})[name]) for value in values])
+            raise SpecError([Problem(f"{name} takes a list of values to choose from, not {shown(values)}")])
+        try:
+            given = list(values)
+        except TypeError:  # an iterable only in name, such as an array of no dimensions
+            raise SpecError([Problem(f"{name} takes a list of values to choose from, not {shown(values)}")]) from None
+        columns.append([(name, settled({name: value})[name]) for value in given])
     return _legal(spec, columns)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gemmgen.ir.types import F32, WARP
-from gemmgen.isa.memory import BANKS, ideal_wavefronts, shared_wavefronts
+from gemmgen.isa.memory import BANKS, ideal_wavefronts, warp_wavefronts
 from gemmgen.tile.program import SHARED_LIMIT, STAGED, Buffer, Layout, TileProgram
 
 Lanes = tuple[tuple[int, int], ...]
@@ -28,7 +28,7 @@ class Accesses:
 
     def wavefronts(self, pitch: int) -> int:
         """What they take with ``pitch`` elements from one line to the next."""
-        return sum(n * shared_wavefronts(_words(x, pitch), self.width, self.store) for x, n in self.patterns)
+        return sum(n * warp_wavefronts(_words(x, pitch), self.width, self.store) for x, n in self.patterns)
 
     def ideal(self, pitch: int) -> int:
         """What they would take without bank conflicts."""

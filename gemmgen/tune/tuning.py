@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, flag, one_of, shown, whole_number
+from gemmgen.launch.planning import LARGEST
 from gemmgen.tune import search as searches
 from gemmgen.tune.families import default_specs
 from gemmgen.tune.records import Records
@@ -57,13 +58,13 @@ def tune(
     model alone, for ``gpu``. Raises LaunchError where there is no GPU, TuneError where nothing survives, ArgumentError.
     """
     shape = _shape(m, n, k)
-    if search not in searches.NAMES:
-        raise ArgumentError(f"search is {search!r}; it is one of {', '.join(searches.NAMES)}")
-    if timings < 1:
-        raise ArgumentError(f"timings is {timings}; at least one candidate has to be timed")
+    one_of("search", search, searches.NAMES)
+    warm, unordered = flag("warm", warm), flag("unordered", unordered)
+    timings, seed = whole_number("timings", timings, 1), whole_number("seed", seed)
+    jobs = None if jobs is None else whole_number("jobs", jobs, 1)
+    _refuse_kinds(choices, records, options, progress)
     given, tried = _space(spec_or_specs, shape, choices, unordered)
-    if device not in ("auto", "cuda", "sim"):
-        raise ArgumentError(f"device is {device!r}; it is one of auto, cuda, sim")
+    one_of("device", device, ("auto", "cuda", "sim"))
     if device == "sim" and backend is None:
         from gemmgen.target import gpu as gpu_named
 
@@ -84,6 +85,32 @@ def tune(
     finally:
         if owned:
             machine.close()
+
+
+def _refuse_kinds(choices: Any, records: Any, options: Any, progress: Any) -> None:
+    """Raise ArgumentError for arguments of the wrong type, before anything is compiled."""
+    if not (choices is None or (isinstance(choices, Mapping) and all(map(_is_choice, choices.items())))):
+        given = repr(choices) if isinstance(choices, Mapping) else shown(choices)
+        raise ArgumentError(f"choices is {given:.200}; it maps settings to values, as {{'stages': (2, 3)}} does")
+    if not (records is None or isinstance(records, bool | Records | str | os.PathLike)):
+        raise ArgumentError(f"records is {shown(records)}; it is a file's name, None for the user's, or False for none")
+    if not (options is None or isinstance(options, Options)):
+        raise ArgumentError(f"options is {shown(options)}; it is a gemmgen.tune.tuner.Options, or None")
+    if not (progress is None or callable(progress)):
+        raise ArgumentError(f"progress is {shown(progress)}; it is a function that takes a line of text, or None")
+
+
+def _is_choice(item: tuple[Any, Any]) -> bool:
+    name, values = item
+    return isinstance(name, str) and isinstance(values, Iterable) and not isinstance(values, str | bytes)
+
+
+def _listed(values: Any) -> tuple[Any, ...]:
+    """What a caller lists; nothing where it is no list."""
+    try:
+        return tuple(values)
+    except TypeError:
+        return ()
 
 
 def _gpu_backend() -> Backend:
@@ -115,7 +142,7 @@ def _space(
             own, alone = (given,), bool(given.tune or choices)
             specs = own if alone else (given, *default_specs(shape, given.name, unordered))
         case _:
-            own = specs = tuple(given)
+            own = specs = _listed(given)
             if not specs or not all(isinstance(s, Spec) for s in specs):
                 raise ArgumentError("spec_or_specs is a spec, a list of at least one, or None; gemmgen.load makes one")
     return own, space(specs, choices)
@@ -148,8 +175,5 @@ def _records(given: RecordsAt) -> Iterator[Records | None]:
 
 
 def _shape(*size: Any) -> Shape:
-    for name, value in zip("mnk", size, strict=True):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ArgumentError(f"{name} is {value!r}; a product to be tuned has sizes of 1 or more")
-    m, n, k = size
+    m, n, k = (whole_number(name, value, 1, LARGEST) for name, value in zip("mnk", size, strict=True))
     return m, n, k

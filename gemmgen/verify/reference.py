@@ -56,22 +56,24 @@ def verify(
 ) -> Verification:
     """Compare ``C`` with ``alpha * (A @ B) + beta * C0``, computed in float64.
 
-    ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays. ``C0`` is C before the call,
-    needed only where ``beta`` is not 0. Without ``spec``, C must have A's type or float32. The bound of an element
-    is, with u = 2^-24 and u_out the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| + u_out
-    |want|`` and K+2 of the smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity. An
+    ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays of any byte order. ``C0`` is C before
+    the call, needed only where ``beta`` is not 0. Without ``spec``, C must have A's type or float32. The bound of an
+    element is, with u = 2^-24 and u_out the unit roundoff of C's type, ``2 (K+1) u |alpha||A||B| + 2 u |beta C0| +
+    u_out |want|`` and K+2 of the smallest numbers of C's type. NaN must meet NaN, and an infinity the same infinity. An
     infinity also passes where |alpha||A||B| overflows float32, or where the reference overflows C's type with the
     error that the bound allows before the last rounding. A wrong shape or type fails. As in a kernel, alpha and beta
-    are float32. Raises ArgumentError where A, B and C0 are no operands of a product.
+    are float32. Raises ArgumentError where A, B and C0 are no operands of a product, or not real and floating-point.
 
     Where by the ``spec`` blocks add to C with atomics, each of the ``split_k`` additions rounds a sum that beta C0
     is in, which is u |beta C0| more, and takes subnormal numbers for zeros: of a part, of C, and of the sum.
     """
-    from gemmgen.api.operands import element_type, host_array, scalar, shape_of
+    from gemmgen.api.operands import element_type, host_array, native, real, scalar, shape_of
+    from gemmgen.api.specs import of_type
 
-    c, a, b = host_array("C", C), host_array("A", A), host_array("B", B)
+    spec = None if spec is None else of_type(spec)
+    c, a, b = native(host_array("C", C)), real("A", host_array("A", A)), real("B", host_array("B", B))
     alpha, beta = as_float32(scalar("alpha", alpha)), as_float32(scalar("beta", beta))
-    c0 = host_array("C0", C0) if C0 is not None and beta != 0.0 else None
+    c0 = real("C0", host_array("C0", C0)) if C0 is not None and beta != 0.0 else None
     shape = shape_of(a, b, c0, beta)
     wanted = (element_type(spec, "C"),) if spec is not None else (str(a.dtype), F32.numpy)
     if c.shape != shape:
