@@ -22,7 +22,7 @@ from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.variant import EXACT
 from gemmgen.launch import plan_aligned
 from gemmgen.lower import lower
-from gemmgen.report.explained import explanation_text
+from gemmgen.analysis.printed import explanation_text
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
 from gemmgen.target import gpu

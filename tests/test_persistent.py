@@ -31,7 +31,7 @@ from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
 from gemmgen.launch import LARGEST, VARIANTS, Limits
 from gemmgen.lower import lower
 from gemmgen.report.ablation import ablations
-from gemmgen.report.explained import heading
+from gemmgen.analysis.printed import heading
 from gemmgen.sim.run import RunResult
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse

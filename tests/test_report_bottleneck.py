@@ -9,7 +9,7 @@ from page import Element, read
 from reporthelp import rungs_at
 
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of
-from gemmgen.analysis.paragraph import time_text
+from gemmgen.text.numbers import time_text
 from gemmgen.api.explaining import explain
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import modelled_gpu, page

@@ -68,7 +68,7 @@ def cost(whole: Spec, one: Ablation, size: Size, gpu: str) -> Cost:
     import gemmgen
     from gemmgen.report.ablation import Cost
     from gemmgen.report.delta import figures
-    from gemmgen.report.explained import unread_text
+    from gemmgen.analysis.printed import unread_text
 
     if one.spec is None:
         return Cost(one, None, ())

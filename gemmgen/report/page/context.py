@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.analysis.advice import pitches
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of, costs
-from gemmgen.analysis.paragraph import time_text
+from gemmgen.text.numbers import time_text
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.page import code, lesson, words
 from gemmgen.report.page.lanemap import LaneMap, lane_map

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.analysis.bottleneck import CAUSES, Bottleneck, bottleneck, cost_of, costs
-from gemmgen.analysis.paragraph import time_text
+from gemmgen.text.numbers import time_text
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.analysis.paragraph import time_text
+from gemmgen.text.numbers import time_text
 from gemmgen.report.page import lesson
 from gemmgen.report.page.context import cublas_bars, rooflines, rung_context, time_of
 from gemmgen.report.page.glossary import GLOSSARY
