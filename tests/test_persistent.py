@@ -20,6 +20,7 @@ from test_pipelines_counts import given_for, same
 import gemmgen
 from gemmgen.analysis.classes import evaluate
 from gemmgen.analysis.counts import count
+from gemmgen.analysis.printed import heading
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
 from gemmgen.ir.expr import Var
@@ -31,7 +32,6 @@ from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
 from gemmgen.launch import LARGEST, VARIANTS, Limits
 from gemmgen.lower import lower
 from gemmgen.report.ablation import ablations
-from gemmgen.analysis.printed import heading
 from gemmgen.sim.run import RunResult
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse

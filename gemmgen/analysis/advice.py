@@ -1,7 +1,7 @@
 """Advice: a change of the spec that lowers the expected time.
 
-Advice is tried before it is given. Each change that could help is applied, the program is lowered and counted again, and
-the change that lowers the expected time most is returned with its gain.
+Advice is tried before it is given. Each change that could help is applied, the program is lowered and counted again,
+and the change that lowers the expected time most is returned with its gain.
 
 The compiler can undo that gain: it decides the order of FMAs, registers and spills. Where the kernel was compiled, the
 best changes are therefore compiled too, and the first that still helps is returned with its gain as compiled.

@@ -1,9 +1,9 @@
 """The bottleneck of a kernel: its name and its cost. Every label and sentence that names it takes the name from here.
 
 Where a memory limits the kernel, the bottleneck is that memory, and its cost is the time the memory is busy. Where
-instruction issue or exposed latency limits it, that says little: nearly every fast kernel issues all the time. The model
-then removes one cause at a time and computes the time again. The cause whose removal saves most is the bottleneck, and
-what it saves is its cost.
+instruction issue or exposed latency limits it, that says little: nearly every fast kernel issues all the time. The
+model then removes one cause at a time and computes the time again. The cause whose removal saves most is the
+bottleneck, and what it saves is its cost.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _PRODUCTS_ONLY = MainLoop(0, 0, 1, 1, {}, 0, 1.0, 0)
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What limits a kernel. ``resource`` is a key of RESOURCES, as in ``Bounds.by``; ``cause`` is a key of CAUSES, empty
-    where the resource is the whole answer. ``seconds`` is its part of the expected time ``total_s``."""
+    """What limits a kernel. ``resource`` is a key of RESOURCES, as in ``Bounds.by``; ``cause`` is a key of CAUSES,
+    empty where the resource is the whole answer. ``seconds`` is its part of the expected time ``total_s``."""
 
     resource: str
     cause: str

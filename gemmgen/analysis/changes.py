@@ -60,8 +60,8 @@ def _pipelines(spec: Spec) -> Iterator[Change]:
 
 
 def _larger_thread_tiles(spec: Spec) -> Iterator[Change]:
-    """More elements of C per thread, so that each value from shared memory feeds more FMAs. The block tile grows too; the
-    warp tile grows or is removed."""
+    """More elements of C per thread, so that each value from shared memory feeds more FMAs. The block tile grows too;
+    the warp tile grows or is removed."""
     tm, tn = spec.thread
     bm, bn, bk = spec.block
     if spec.has("warptile") and spec.warp is not None:
@@ -103,8 +103,8 @@ def sets(spec: Spec, by: str) -> Iterator[Change]:
 
 
 def _by_cpasync(spec: Spec) -> Change:
-    """cp.async copies two tiles ahead that bypass registers, and fragments loaded one step early; padding avoids the bank
-    conflicts of a transposed tile."""
+    """cp.async copies two tiles ahead that bypass registers, and fragments loaded one step early; padding avoids the
+    bank conflicts of a transposed tile."""
     pad = {"pad_a": 4} if "transposeA" in spec.use else {}
     return _adding(spec, "cpasync", "prefetch", stages=3, **pad, min_blocks=0)
 
@@ -153,4 +153,3 @@ def _widest_last(words: str) -> int:
 def _text(value: int | tuple[int, ...]) -> str:
     """The value as the setting's line has it."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
-

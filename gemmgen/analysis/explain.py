@@ -184,8 +184,8 @@ def explained(
     cuda_lines: Mapping[int, int] | None = None,
     copies: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """The explanation of a product that ``steps`` launch, in order. Without ``compiled``, occupancy is computed from the
-    registers that the program names, which is a lower limit."""
+    """The explanation of a product that ``steps`` launch, in order. Without ``compiled``, occupancy is computed from
+    the registers that the program names, which is a lower limit."""
     # The main kernel's accesses come first: their numbers are those of its text.
     order = sorted(_alike(steps), key=lambda some: some[0].ir is not None)
     counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in order), Counts((), 0))
@@ -255,7 +255,7 @@ def _warnings(e: Explanation) -> list[str]:
         )
     elif need >= limit:
         found.append(
-            f"spills: {e.ir.threads} threads per block leave {limit} registers per thread, and the program's values need "
+            f"spills: {e.ir.threads} threads per block leave {limit} registers per thread, and its values need "
             f"{need} without addresses; use fewer threads per block or a smaller tile thread"
         )
     if e.occupancy.blocks_per_sm == 0:

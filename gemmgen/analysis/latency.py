@@ -1,10 +1,10 @@
 """Exposed latency: the time that loads, barriers and too few resident warps add to a product.
 
-A block walks along K in steps. Alone on an SM, a step takes: the issue slots of its instructions; the part of its shared
-and L1 traffic that does not overlap with them (a barrier keeps the warps of a block in step, so they load at the same
-time and multiply at the same time); the latency of its loads from global memory; and the latency of fragments from shared
-memory, which the other warps of a scheduler hide. Blocks on the same SM hide part of one another's latency: together they
-take longer than one block alone, and longer than the busiest resource needs for all of them.
+A block walks along K in steps. Alone on an SM, a step takes: the issue slots of its instructions; the part of its
+shared and L1 traffic that does not overlap with them (a barrier keeps the warps of a block in step, so they load at the
+same time and multiply at the same time); the latency of its loads from global memory; and the latency of fragments from
+shared memory, which the other warps of a scheduler hide. Blocks on the same SM hide part of one another's latency:
+together they take longer than one block alone, and longer than the busiest resource needs for all of them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ error is 7%."""
 
 @dataclass(frozen=True)
 class Step:
-    """One step of one block: clocks of its ``issue`` on the schedulers that have warps of it, and ``issue_shared`` where
-    all schedulers share it; clocks of shared and L1 ``traffic``; steps along k that load ``fragments`` without prefetch;
-    warps per scheduler; whether tiles go through ``shared`` memory; tiles ``ahead`` in flight while one is
+    """One step of one block: clocks of its ``issue`` on the schedulers that have warps of it, and ``issue_shared``
+    where all schedulers share it; clocks of shared and L1 ``traffic``; steps along k that load ``fragments`` without
+    prefetch; warps per scheduler; whether tiles go through ``shared`` memory; tiles ``ahead`` in flight while one is
     multiplied."""
 
     issue: float
@@ -73,8 +73,8 @@ class Step:
 
 
 def run_clocks(step: Step, steps: int, blocks: int, sms: int, resident: int, w: Waits = WAITS) -> float:
-    """Clocks of a launch of ``blocks`` blocks of ``steps`` steps on ``sms`` SMs with ``resident`` blocks per SM: those of
-    the SM that gets the most blocks."""
+    """Clocks of a launch of ``blocks`` blocks of ``steps`` steps on ``sms`` SMs with ``resident`` blocks per SM: those
+    of the SM that gets the most blocks."""
     most = -(-blocks // sms)
     rounds, rest = divmod(most, min(resident, most))
     return steps * (rounds * step.together(min(resident, most), w) + step.together(rest, w))

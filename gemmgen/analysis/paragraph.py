@@ -12,7 +12,7 @@ LIMIT = {
     "shared": "the 32 banks of each SM deliver at most 128 bytes per clock",
     "l1": "each 128-byte line that a request touches takes one clock of its SM",
     "l2": "data that an SM does not hold in L1 or shared memory comes from the L2",
-    "latency": "tiles, fragments or the launch itself are in flight, and too few warps are resident to hide the latency",
+    "latency": "tiles, fragments or the launch itself are in flight, and too few warps are resident to hide that",
     "issue": "each scheduler of an SM issues at most one instruction per clock",
 }
 """What is scarce where a resource limits a kernel."""
@@ -107,7 +107,9 @@ def _why_issue(e: Explanation, of: Bottleneck) -> str:
     text = f"FMAs are {loop.share:.0%} of the instructions in the main loop"
     if loop.port_stall <= 0.005:
         return f"{text}."
-    return f"{text}, and register-bank conflicts lengthen them by {loop.port_stall:.1%}, which other warps hide in part."
+    return (
+        f"{text}, and register-bank conflicts lengthen them by {loop.port_stall:.1%}, which other warps hide in part."
+    )
 
 
 def _why_l1(counts: Counts) -> str:

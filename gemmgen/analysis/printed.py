@@ -45,7 +45,9 @@ def heading(e: Explanation) -> str:
     if e.spec.persistent and e.blocks:
         most = -(-e.run.computed // e.blocks)
         blocks += f", at most {counted(most, 'tile')} of C per block"
-    return wrapped(f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.ir.variant.label} variant, {blocks}")
+    return wrapped(
+        f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.ir.variant.label} variant, {blocks}"
+    )
 
 
 def verdict_text(e: Explanation) -> str:
@@ -90,7 +92,7 @@ GLOBAL_HEADERS = ("global access", "bytes per lane", "requests", "sectors", "sec
 SHARED_HEADERS = ("shared access", "bytes per lane", "requests", "wavefronts", "bank conflicts")
 LINES = ("spec line", "CUDA line")
 GLOBAL_EXPLAINED = (
-    "request: one instruction of one warp; sector: 32 bytes; bytes used: share of the sectors' bytes that lanes requested"
+    "request: one instruction of one warp; sector: 32 bytes; bytes used: share of the sectors' bytes that lanes request"
 )
 SHARED_EXPLAINED = (
     "wavefront: one pass of the banks; n-way: n times the wavefronts of the same access without bank conflicts"
@@ -206,7 +208,8 @@ def unread_text(explanations: Iterable[Explanation]) -> str:
     if all(loop_of(e) is not None for e in explanations if e.counts.fma):
         return ""
     return wrapped(
-        f"SASS not inspected: expected times leave out register-bank conflicts and non-FMA instructions; {HOW_TO_INSPECT}"
+        "SASS not inspected: expected times leave out register-bank conflicts and non-FMA instructions; "
+        f"{HOW_TO_INSPECT}"
     )
 
 
@@ -214,7 +217,7 @@ def loop_text(loop: MainLoop | None) -> str:
     """The main loop as compiled."""
     if loop is None:
         return wrapped(
-            f"main loop: SASS not inspected, so the verdict leaves out register-bank conflicts and non-FMA instructions; "
+            f"main loop: SASS not inspected, so the verdict lacks register-bank conflicts and non-FMA instructions; "
             f"{HOW_TO_INSPECT}"
         )
     return "\n".join(wrapped(line, first="", rest="  ") for line in _loop_lines(loop))

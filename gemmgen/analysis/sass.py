@@ -1,7 +1,7 @@
 """The main loop of a compiled kernel, read from its SASS: its instructions and its register-bank conflicts.
 
-The input is the text that nvdisasm prints. The main loop is the loop with the most FFMAs; of nested loops it is the inner
-one where that has at least half of them.
+The input is the text that nvdisasm prints. The main loop is the loop with the most FFMAs; of nested loops it is the
+inner one where that has at least half of them.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class MainLoop:
 
     ``accesses`` counts memory instructions by name and bits per lane: ("LDS", 128) -> 32. ``idle_loads`` are shared
     loads that load nothing, per iteration of the outermost loop around it. ``port_cycles`` is the number of clocks that
-    its FFMAs take with register-bank conflicts, where a scheduler issues at most one per clock. ``spills`` are loads and
-    stores of local memory in the whole kernel.
+    its FFMAs take with register-bank conflicts, where a scheduler issues at most one per clock. ``spills`` are loads
+    and stores of local memory in the whole kernel.
     """
 
     first: int
@@ -172,8 +172,8 @@ def port_cycles(code: Iterable[Instruction]) -> float:
     """Clocks that the FFMAs of ``code`` take one scheduler, limited by their register reads.
 
     Each of two banks delivers one 32-lane register per clock. An operand flagged ``.reuse`` is cached for the same
-    position of the next instruction. The zero register costs nothing, and a register named twice is read once. Reads may
-    lag by one clock, so two FFMAs with 2 + 1 and 1 + 2 reads per bank take 3 clocks.
+    position of the next instruction. The zero register costs nothing, and a register named twice is read once. Reads
+    may lag by one clock, so two FFMAs with 2 + 1 and 1 + 2 reads per bank take 3 clocks.
     """
     kept: dict[int, int] = {}
     busy = [0.0] * BANKS

@@ -48,9 +48,9 @@ def diff(
 def text(a: Explanation, b: Explanation) -> str:
     """Everything that differs, section by section."""
     import gemmgen
+    from gemmgen.analysis.printed import unread_text
     from gemmgen.report.colour import paint, wanted
     from gemmgen.report.delta import figures, figures_text, sentence, spec_changes
-    from gemmgen.analysis.printed import unread_text
     from gemmgen.report.sidebyside import body, differences, unified
     from gemmgen.text.wrap import columns, wrapped
     from gemmgen.tile import build, print_tile

@@ -100,8 +100,8 @@ def place(gpu: str | None, report: bool) -> str:
     if gpu:
         return f" on {gpu}"
     if report:
-        return f": exact counts and no times, since {why_none()}"
-    return f" on the simulator, as {why_none()}: counts, not times"
+        return f": exact counts; not timed here, because {why_none()}"
+    return f" on the simulator, because {why_none()}: counts, not times"
 
 
 def counted_ladder(size: Size) -> LadderResult:

@@ -17,8 +17,8 @@ from gemmgen.text.wrap import wrapped
 
 @dataclass(frozen=True)
 class Ablation:
-    """A spec without one setting. ``also`` are the settings removed with it because they need it; ``spec`` is None where
-    no legal spec is left, for the reason ``why``."""
+    """A spec without one setting. ``also`` are the settings removed with it because they need it; ``spec`` is None
+    where no legal spec is left, for the reason ``why``."""
 
     without: str
     also: tuple[str, ...]

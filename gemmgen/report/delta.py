@@ -76,9 +76,9 @@ def _lines(spec: Spec) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of both kernels. ``name`` is its key in JSON, ``label`` its name in a table. ``counted``: an exact count;
-    else a figure of the compiler or the model. ``seconds``: a time. ``told``: its name in the sentence, empty where the
-    sentence leaves it out."""
+    """A figure of both kernels. ``name`` is its key in JSON, ``label`` its name in a table. ``counted``: an exact
+    count; else a figure of the compiler or the model. ``seconds``: a time. ``told``: its name in the sentence, empty
+    where the sentence leaves it out."""
 
     name: str
     before: float | None

@@ -68,8 +68,8 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "warptile",
         "shared-memory bandwidth: the lanes of a warp are neighbours and read fewer distinct values",
-        "register-bank conflicts: three blocks per SM hide latency, but leave too few registers per thread to avoid bank "
-        "conflicts",
+        "register-bank conflicts: three blocks per SM hide latency, but leave too few registers per thread to avoid "
+        "bank conflicts",
     ),
     Rung(
         "doublebuffer",
@@ -86,8 +86,8 @@ RUNGS: tuple[Rung, ...] = (
         "registerbanks",
         "register-bank conflicts: snake order reuses an operand of the previous FMA; the A tile is copied 16 bytes per "
         "access",
-        "shared-memory bandwidth: the banks are busy while the schedulers stall; register-bank conflicts cost nearly as "
-        "much, because the compiler mixes the FMAs of several steps",
+        "shared-memory bandwidth: the banks are busy while the schedulers stall; register-bank conflicts cost nearly "
+        "as much, because the compiler mixes the FMAs of several steps",
     ),
     Rung(
         "tma",
@@ -170,8 +170,8 @@ class RungResult:
 
 @dataclass(frozen=True)
 class LadderResult:
-    """The ladder at one size on one machine, which ``machine`` describes. ``comparison`` is the run on a GPU, with cuBLAS
-    where it is installed; None in the simulator. ``modelled`` names the GPU of expected and recorded times."""
+    """The ladder at one size on one machine, which ``machine`` describes. ``comparison`` is the run on a GPU, with
+    cuBLAS where it is installed; None in the simulator. ``modelled`` names the GPU of expected and recorded times."""
 
     size: tuple[int, int, int]
     machine: Mapping[str, Any]
@@ -281,6 +281,6 @@ def _times_explained(result: LadderResult) -> str:
 
 SIDE_EXPLAINED = "side: a branch for particular shapes, shown at no more than the shape that it is for"
 COUNTS_EXPLAINED = (
-    "Counts are of loads. Global sectors: 32 bytes each, TMA boxes included; bytes used: share of the sectors' bytes that "
-    "lanes requested; wavefronts: passes of the shared-memory banks; FMAs per shared load: of one thread."
+    "Counts are of loads. Global sectors: 32 bytes each, TMA boxes included; bytes used: share of the sectors' bytes "
+    "that lanes request; wavefronts: passes of the shared-memory banks; FMAs per shared load: of one thread."
 )

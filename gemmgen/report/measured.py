@@ -24,8 +24,8 @@ def suite(run: Mapping[str, Any]) -> str:
     rows = [r for r in run["rows"] if "ratio" in r]
     heading = (
         f"gemmgen.matmul beside {run['baseline']} at {len(rows)} shapes on {run['gpu']}, driver {run['driver']} "
-        f"(commit {run['commit'][:12]}). Speed relative to cuBLAS: geometric mean {run['geometric_mean']:.2f}, at least "
-        f"1.00 at {sum(r['ratio'] >= 1 for r in rows)} shapes:"
+        f"(commit {run['commit'][:12]}). Speed relative to cuBLAS: geometric mean {run['geometric_mean']:.2f}, "
+        f"at least 1.00 at {sum(r['ratio'] >= 1 for r in rows)} shapes:"
     )
     table = [
         [

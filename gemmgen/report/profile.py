@@ -36,7 +36,9 @@ def _notes(e: Explanation) -> list[str]:
     written, compiled = as_written(e.counts), as_compiled(e.counts, e.compiled.loop if e.compiled else None)
     lines = []
     if written.requests:
-        how = "as the load widths in the SASS say" if compiled.seen else "merged as far as possible (SASS not inspected)"
+        how = (
+            "as the load widths in the SASS say" if compiled.seen else "merged as far as possible (SASS not inspected)"
+        )
         lines.append(
             f"shared loads as written: {written.requests:,} requests, {written.wavefronts:,} wavefronts; "
             f"the table counts them as compiled, {how}"

@@ -28,7 +28,8 @@ def unified(a: str, b: str, names: tuple[str, str], colour: bool, width: int | N
 
 
 def _marked(line: str, colour: bool, width: int | None) -> str:
-    style, shown = MARKS.get(line[:1]), folded([line], width)
+    indent = len(line[1:]) - len(line[1:].lstrip())
+    style, shown = MARKS.get(line[:1]), folded(line, width, line[:1] + " " * (indent + 4))
     return paint(shown, style, colour) if style else shown
 
 

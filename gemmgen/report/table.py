@@ -1,5 +1,5 @@
-"""Tables of plain text, as the parts below this one print them too: :mod:`gemmgen.text.table` decides the layout from the
-width of the terminal."""
+"""Tables of plain text, as the parts below this one print them too: :mod:`gemmgen.text.table` decides the layout from
+the width of the terminal."""
 
 from gemmgen.text.numbers import duration
 from gemmgen.text.table import MISSING, cell, format_table

@@ -59,7 +59,9 @@ def records_table(records: Sequence[Record]) -> str:
     named = [r.key if spec is None else next(told) for r, spec in zip(records, specs, strict=True)]
     headers = ("shape", "kernel", "time", "spread", "GFLOP/s", "timed", "L2", "status", "machine")
     machines = list(dict.fromkeys(map(_machine, records)))
-    cells = [[*_record_cells(r, label), machines.index(_machine(r)) + 1] for label, r in zip(named, records, strict=True)]
+    cells = [
+        [*_record_cells(r, label), machines.index(_machine(r)) + 1] for label, r in zip(named, records, strict=True)
+    ]
     several = len(machines) > 1
     rows = cells if several else [row[:-1] for row in cells]
     notes = [f"machine{f' {i}' if several else ''}: {machine}" for i, machine in enumerate(machines, 1)]

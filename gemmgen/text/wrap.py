@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterable
 
 UNKNOWN = 80
 """Columns where nothing says how many there are: in a pipe, or a file."""
@@ -27,12 +26,13 @@ def wrapped(text: str, width: int | None = None, first: str = "", rest: str | No
     )
 
 
-def folded(lines: Iterable[str], width: int | None = None, rest: str = "    ") -> str:
-    """Lines of code or of a listing, each cut at ``width``; what goes on is indented by ``rest``."""
+def folded(line: str, width: int | None = None, rest: str = "    ") -> str:
+    """A line of code, broken at spaces where it is longer than ``width`` (None: the terminal's); what continues it is
+    indented by ``rest``."""
     at_most = columns() if width is None else width
-    out: list[str] = []
-    for line in lines:
-        out.append(line[:at_most])
-        step = at_most - len(rest)
-        out += (rest + line[start : start + step] for start in range(at_most, len(line), step))
-    return "\n".join(out)
+    if len(line) <= at_most:
+        return line
+    parts = textwrap.wrap(
+        line, at_most, subsequent_indent=rest, replace_whitespace=False, expand_tabs=False, break_on_hyphens=False
+    )
+    return "\n".join(parts)
