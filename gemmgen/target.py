@@ -1,7 +1,7 @@
-"""GPUs: limits by compute capability, peaks by product, each figure with where it comes from.
+"""GPUs: limits per compute capability, peaks per product, each figure with its source.
 
-Peaks are dense rates. A figure that its vendor does not publish is either measured or an upper limit that follows
-from a published one; its source says which.
+Peaks are dense rates. A figure that NVIDIA does not publish is measured, or an upper limit derived from a published
+figure; its source says which.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gemmgen.diagnostics import ArgumentError, shown
 
 @dataclass(frozen=True)
 class Limits:
-    """What one multiprocessor (SM) of a compute capability holds, and in what units it is handed out.
+    """Resources of one streaming multiprocessor (SM) of a compute capability, and their allocation units.
 
-    Registers are 32-bit; shared memory in bytes. ``shared_per_block`` is what a block may opt into; 48 KB needs no
-    opting in. ``shared_reserved`` is what the system takes a block. ``fp32_lanes`` are float32 FMAs a clock.
+    Registers are 32-bit; shared memory is in bytes. ``shared_per_block`` is the opt-in maximum; up to 48 KB needs no
+    opt-in. ``shared_reserved`` is what the system reserves per block. ``fp32_lanes`` are float32 FMAs per clock.
     """
 
     arch: str
@@ -51,7 +51,8 @@ LIMITS_SOURCE = (
     "allocation units as in cuda_occupancy.h of the CUDA Toolkit"
 )
 L1_SOURCE = (
-    "one 128-byte line's tag a clock for each SM: a kernel of 32 lines a request takes 33.5 clocks a step on an H200"
+    "one tag lookup of a 128-byte line per clock and SM: a kernel with 32 lines per request takes 33.5 clocks per step "
+    "on an H200"
 )
 
 LIMITS: Mapping[str, Limits] = {
@@ -73,19 +74,19 @@ LIMITS: Mapping[str, Limits] = {
 }
 
 MOST = Limits("any", 64, 32, 228 * KB, 227 * KB, 128, KB, 128)
-"""The most that any of them holds."""
+"""The largest of each limit."""
 ARCHS: tuple[str, ...] = (
     "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a",
     *(f"sm_{number}{suffix}" for number in (100, 103, 107, 110, 120, 121) for suffix in ("", "a", "f")),
 )  # fmt: skip
-"""What NVRTC 13 makes machine code for (found by asking it). Other releases may lack some, and say so themselves."""
+"""Architectures that NVRTC 13 reports. Another release may lack some, and reports an error then."""
 
 
 @dataclass(frozen=True)
 class Gpu:
     """A product: rates in TFLOP/s (None where it has no such unit), bandwidths in GB/s, sizes in bytes.
 
-    ``sources`` says for every figure where it comes from.
+    ``sources`` has the source of each figure.
     """
 
     name: str
@@ -105,7 +106,7 @@ class Gpu:
 
     @property
     def limits(self) -> Limits:
-        """What one of its SMs holds."""
+        """The resources of one of its SMs."""
         return LIMITS[self.arch]
 
     @property
@@ -118,12 +119,12 @@ class Gpu:
 
     @property
     def shared_gb_s(self) -> float:
-        """Bandwidth of shared memory, all SMs together."""
+        """Shared-memory bandwidth of all SMs together."""
         return self.sms * self.limits.shared_bytes_per_clock * self.clock_hz / GB
 
     @property
     def ridge(self) -> float:
-        """flop/byte of DRAM traffic above which float32 can be bound by arithmetic."""
+        """flop per byte of DRAM traffic above which a float32 kernel can be limited by arithmetic."""
         return self.fp32_tflops * 1e12 / (self.dram_gb_s * GB)
 
 
@@ -132,8 +133,8 @@ FIGURES = (
     "dram_gb_s", "l2_gb_s", "l2_bytes", "memory_bytes",
 )  # fmt: skip
 
-_PORT = "upper limit: 64 bytes a clock into each SM, at the clock given; no total is published"
-_SLICES = "upper limit: 5120 bytes a clock as in the NVIDIA A100 whitepaper, at the clock given; none published here"
+_PORT = "upper limit: 64 bytes per clock and SM at the given clock; no total is published"
+_SLICES = "upper limit: 5120 bytes per clock as in the NVIDIA A100 whitepaper, at the given clock; none is published"
 
 
 def _sources(everything: str, **exceptions: str) -> Mapping[str, str]:
@@ -160,7 +161,7 @@ _ROWS = (
             "NVIDIA A100 whitepaper",
             dram_gb_s="NVIDIA A100 80 GB datasheet",
             memory_bytes="NVIDIA A100 80 GB datasheet",
-            l2_gb_s="NVIDIA A100 whitepaper: 5120 bytes a clock",
+            l2_gb_s="NVIDIA A100 whitepaper: 5120 bytes per clock",
         ),
     ),
     Gpu(
@@ -184,7 +185,7 @@ _ROWS = (
         _sources(
             "NVIDIA L40S datasheet",
             clock_mhz="NVIDIA L40S product brief",
-            l2_bytes="NVIDIA Ada architecture whitepaper, AD102 with its whole L2",
+            l2_bytes="NVIDIA Ada architecture whitepaper, AD102 with the full L2",
             l2_gb_s=_PORT,
         ),
     ),
@@ -193,7 +194,7 @@ _ROWS = (
         3350, _slices_gb_s(1980), 50 * MB, 80 * GB,
         _sources(
             "NVIDIA H100 whitepaper and datasheet",
-            clock_mhz="published listings of the board's highest clock in nvidia-smi",
+            clock_mhz="published listings of the board's maximum clock in nvidia-smi",
             l2_gb_s=_SLICES,
         ),
     ),
@@ -214,10 +215,10 @@ _ROWS = (
         "b200", "NVIDIA B200 SXM 180 GB", "sm_100", 148, 1965, 74.4, 1100, 2250, 4500,
         7700, _slices_gb_s(1965), 126 * MB, 180 * GB,
         _sources(
-            "NVIDIA HGX B200 datasheet, an eighth of it",
+            "NVIDIA HGX B200 datasheet, one eighth of it",
             sms="published listings of what the driver of a B200 reports",
-            clock_mhz="published listings of the board's highest clock in nvidia-smi",
-            fp32_tflops="148 SMs of 128 lanes at the clock given (the HGX B200 datasheet rounds to 75)",
+            clock_mhz="published listings of the board's maximum clock in nvidia-smi",
+            fp32_tflops="148 SMs of 128 lanes at the given clock (the HGX B200 datasheet rounds to 75)",
             l2_bytes="published listings of what the driver of a B200 reports",
             l2_gb_s=_SLICES,
         ),
@@ -234,9 +235,9 @@ GPUS: Mapping[str, Gpu] = {row.name: row for row in _ROWS}
 
 
 def gpu(name: str | Gpu) -> Gpu:
-    """The row of a GPU by name, in any case and spacing (``"RTX 4090"``); a row is returned as it is.
+    """The row of a GPU by name, in any case and spacing (``"RTX 4090"``); a row is returned unchanged.
 
-    Raises ArgumentError that names the nearest row.
+    Raises ArgumentError with the nearest name.
     """
     if isinstance(name, Gpu):
         return name
@@ -246,8 +247,8 @@ def gpu(name: str | Gpu) -> Gpu:
     if key in GPUS:
         return GPUS[key]
     near = difflib.get_close_matches(key, GPUS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise ArgumentError(f"unknown GPU {name!r}: {hint}known are {', '.join(GPUS)}")
+    hint = f"; did you mean {near[0]}?" if near else ";"
+    raise ArgumentError(f"unknown GPU {name!r}{hint} gemmgen knows {', '.join(GPUS)}")
 
 
 def _key(name: str) -> str:
@@ -258,20 +259,20 @@ def _key(name: str) -> str:
 
 
 def row_of(device_name: str) -> Gpu | None:
-    """The row of a GPU that a driver calls ``device_name`` ("NVIDIA H100 80GB HBM3"); None where the table has none."""
+    """The row of a GPU by its driver's name ("NVIDIA H100 80GB HBM3"); None where the table has no row for it."""
     key = device_name.lower().replace(" ", "").replace("-", "")
     found = [row for row in _ROWS if row.name in key]
     return max(found, key=lambda row: len(row.name), default=None)
 
 
 def limits(arch: str) -> Limits:
-    """The limits of an architecture such as ``sm_90`` or ``sm_90a``. Raises ArgumentError where it is not known."""
+    """The limits of an architecture such as ``sm_90`` or ``sm_90a``. Raises ArgumentError for an unknown one."""
     row = known_limits(arch)
     if row is None:
-        raise ArgumentError(f"unknown architecture {arch!r}: known are {', '.join(LIMITS)}")
+        raise ArgumentError(f"unknown architecture {arch!r}; gemmgen knows {', '.join(LIMITS)}")
     return row
 
 
 def known_limits(arch: str) -> Limits | None:
-    """The limits of an architecture; None where they are not known, though there may be code for it."""
+    """The limits of an architecture; None where the table lacks them, even if NVRTC can compile for it."""
     return LIMITS.get(arch.rstrip("af"))

@@ -14,6 +14,7 @@ import pytest
 from gemmgen.analysis.advice import TRIES, Advice, advise
 from gemmgen.analysis.counts import Counts, count
 from gemmgen.analysis.explain import Compiled, Explanation, explained, named_registers, register_limit
+from gemmgen.analysis.printed import explanation_text
 from gemmgen.analysis.traffic import compulsory_bytes, flops
 from gemmgen.api.explaining import explain
 from gemmgen.api.simulation import simulate
@@ -22,7 +23,6 @@ from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.variant import EXACT
 from gemmgen.launch import plan_aligned
 from gemmgen.lower import lower
-from gemmgen.report.explained import explanation_text
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
 from gemmgen.target import gpu

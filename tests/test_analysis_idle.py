@@ -7,7 +7,8 @@ import pytest
 import gemmgen
 from gemmgen.analysis.bottleneck import Bottleneck, bottleneck, costs
 from gemmgen.analysis.explain import Explanation
-from gemmgen.report.explained import explanation_dict, explanation_text
+from gemmgen.analysis.printed import explanation_text
+from gemmgen.report.explained import explanation_dict
 from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.spec.ladder import ladder_path
 

@@ -21,6 +21,7 @@ from tiers import examples
 import gemmgen
 from gemmgen.analysis.classes import evaluate
 from gemmgen.analysis.counts import count
+from gemmgen.analysis.printed import heading
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
 from gemmgen.ir.expr import Var
@@ -32,7 +33,6 @@ from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL
 from gemmgen.launch import LARGEST, VARIANTS, Limits
 from gemmgen.lower import lower
 from gemmgen.report.ablation import ablations
-from gemmgen.report.explained import heading
 from gemmgen.sim.run import RunResult
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse

@@ -16,7 +16,7 @@ LONGEST = 430
 """About 400: a file may finish its thought."""
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("diagnostics", "version"),
+    ("diagnostics", "version", "text"),
     ("ir",),
     ("target", "isa"),
     ("spec",),

@@ -9,7 +9,6 @@ from page import Element, read
 from reporthelp import rungs_at
 
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of
-from gemmgen.analysis.paragraph import time_text
 from gemmgen.api.explaining import explain
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import modelled_gpu, page
@@ -18,6 +17,7 @@ from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.report.page.recorded import Measured, Time
 from gemmgen.report.page.remedy import lowers, measured_text, named, remedy, unexplained
 from gemmgen.report.page.words import spec_delta
+from gemmgen.text.numbers import time_text
 
 SIZE = (4096, 4096, 4096)
 NAMES = [rung.spec for rung in RUNGS]

@@ -14,9 +14,10 @@ from tunehelp import SPACE, FakeBackend
 import gemmgen
 from gemmgen.cli import run
 from gemmgen.diagnostics import TuneError
-from gemmgen.report.tuning import labels, plot_image, plot_text, points, rates, shared_text
+from gemmgen.report.tuning import plot_image, plot_text, points, rates
 from gemmgen.tune import tuning
 from gemmgen.tune.families import default_specs
+from gemmgen.tune.printed import labels, shared_text
 from gemmgen.tune.share import Outcome, Task, tune_many, tune_on, work
 from gemmgen.tune.space import key_of
 from gemmgen.tune.tuner import Options

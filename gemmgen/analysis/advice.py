@@ -1,11 +1,10 @@
-"""What would move the bottleneck.
+"""Advice: a change of the spec that lowers the expected time.
 
-What is advised is tried: each setting that exists and could help is put in, the program is lowered and counted again,
-and the one that lowers the expected time most is named with what it gains. Nothing is advised that does not.
+Advice is tried before it is given. Each change that could help is applied, the program is lowered and counted again,
+and the change that lowers the expected time most is returned with its gain.
 
-What a compiler makes of a program can undo what it promises as written: the order of products, registers, spills. Where
-the kernel was compiled, the settings that promise most are therefore compiled too, and the first that keeps its promise
-is named, with what it gains as compiled.
+The compiler can undo that gain: it decides the order of FMAs, registers and spills. Where the kernel was compiled, the
+best changes are therefore compiled too, and the first that still helps is returned with its gain as compiled.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from gemmgen.spec.architecture import architecture_problem
 from gemmgen.spec.model import Spec
 
 WORTH = 0.97
-"""A setting is advised where it leaves no more than this of the expected time."""
+"""A change is advised where it leaves at most this share of the expected time."""
 TRIES = 3
-"""Settings that are compiled before it is said that none holds: a compilation takes longer than all the rest."""
+"""Changes that are compiled at most: one compilation takes longer than everything else."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A change that lowers the expected time, with the bounds ``before`` and ``after``: both of the program as
-    ``compiled``, or both as written. ``together``: no single setting does, but those of the change together do."""
+    """A change that lowers the expected time, with the bounds ``before`` and ``after``, both as ``compiled`` or both as
+    written. ``together``: no single setting helps, but the settings of the change together do."""
 
     change: Change
     before: Bounds
@@ -47,7 +46,7 @@ class Advice:
 
 
 def advise(e: Explanation) -> Advice | None:
-    """The setting that lowers the expected time most; where none does, the settings that do together; else None."""
+    """The change that lowers the expected time most: of one setting, else of several together, else None."""
     before = _tried(e, {})
     if before is None:
         return None
@@ -60,7 +59,7 @@ def advise(e: Explanation) -> Advice | None:
 
 
 def _best(e: Explanation, before: Bounds, tried: Iterable[Change]) -> Advice | None:
-    """The change that promises most as written; where the kernel was compiled, the first of those that holds then."""
+    """The best change as written; where the kernel was compiled, the first of the best that also helps as compiled."""
     promised = sorted(_promised(e, before, tried), key=lambda advice: advice.after.total_s)
     if e.again is None:
         return next((advice for advice in promised if _worth(advice)), None)
@@ -69,7 +68,7 @@ def _best(e: Explanation, before: Bounds, tried: Iterable[Change]) -> Advice | N
 
 
 def _promised(e: Explanation, before: Bounds, tried: Iterable[Change]) -> Iterator[Advice]:
-    """The changes that save anything as written."""
+    """The changes that save time as written."""
     for change in tried:
         after = _tried(e, change.fields)
         if after is not None and after.total_s < before.total_s:
@@ -81,7 +80,7 @@ def _worth(advice: Advice) -> bool:
 
 
 def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: Change) -> Advice | None:
-    """A change with its bounds as compiled; None where it cannot be compiled, or no block of it fits then."""
+    """A change with its bounds as compiled; None where it does not compile, or no block fits on an SM."""
     try:
         followed = again(e.spec.replace(**change.fields))
     except GemmgenError:  # a grid that cannot be launched
@@ -92,7 +91,7 @@ def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: C
 
 
 def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
-    """The bounds with some settings changed, or None where the spec would not be legal or no block would fit."""
+    """The bounds with some settings changed; None where the spec is not legal or no block fits on an SM."""
     try:
         spec = e.spec.replace(**fields)
     except GemmgenError:
@@ -117,7 +116,8 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
 
 
 def _registers(e: Explanation, ir: KernelIR) -> int:
-    """Registers a thread that a program which was not compiled may take: its own, and as many more as this one does."""
+    """Registers per thread of a program that was not compiled: those it names, and as many more as the compiler added
+    to this one."""
     named = named_registers(ir.body)
     if e.compiled is None or bool(ir.shared) != bool(e.ir.shared):
         return named

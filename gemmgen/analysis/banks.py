@@ -1,4 +1,4 @@
-"""Which lane meets which bank of shared memory: one warp's instruction, phase by phase, word by word."""
+"""Which lane accesses which bank of shared memory: one instruction of one warp, phase by phase, word by word."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gemmgen.isa.memory import BANK_BYTES, BANKS, ideal_wavefronts, in_words, la
 
 @dataclass(frozen=True)
 class Phase:
-    """Lanes that are served together, ``first`` to ``last``. ``banks``: for each bank the distinct words that are asked
-    of it, each with the lanes that ask for it, in order of the lanes."""
+    """Lanes that are served together, ``first`` to ``last``. ``banks``: for each bank the distinct words requested from
+    it, each with the lanes that request it, in order of the lanes."""
 
     first: int
     last: int
@@ -28,7 +28,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class BankMap:
-    """One instruction of a warp: the first word of every lane (None: inactive), words a lane, and how it is served."""
+    """One instruction of a warp: the first word of each lane (None: inactive), words per lane, and the phases in which
+    it is served."""
 
     words: tuple[int | None, ...]
     width: int
@@ -46,7 +47,7 @@ class BankMap:
 
     @property
     def ways(self) -> float:
-        """How many times as many wavefronts as without conflicts; 1 is none."""
+        """Wavefronts over those without conflicts: 2 is a 2-way bank conflict, 1 is none."""
         return self.wavefronts / self.ideal if self.ideal else 1.0
 
 
@@ -71,14 +72,14 @@ def _phase(lanes: Sequence[int | None], start: int, size: int, width: int) -> Ph
 
 @dataclass(frozen=True)
 class Located:
-    """A shared access of a kernel: its number in program order among all accesses, as the access itself."""
+    """A shared access of a kernel, and its number in program order among all accesses."""
 
     number: int
     access: Access
 
 
 def shared_accesses(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[Located]:
-    """The shared accesses of a kernel that one block of a launch with these scalar arguments makes."""
+    """The shared accesses that one block makes in a launch with these scalar arguments."""
     places = [site for site in sites(ir, {"alpha": 1.0, "beta": 0.0, **scalars}, (1, 1, 1)) if isinstance(site, Access)]
     for number, access in enumerate(places):
         if access.array.space == "shared" and access.array.dtype.floating:
@@ -92,7 +93,7 @@ def access_map(access: Access, warp: int) -> BankMap:
 
 
 def lane_words(access: Access, warp: int) -> tuple[int | None, ...]:
-    """The first word of each lane of a warp, in the first turn of every loop; None where the lane is inactive."""
+    """The first word of each lane of a warp in the first iteration of every loop; None where the lane is inactive."""
     import numpy as np
 
     from gemmgen.analysis.classes import evaluate

@@ -1,9 +1,9 @@
-"""The bottleneck of a kernel by name, with what it costs: the one source of every label and sentence that names it.
+"""The bottleneck of a kernel: its name and its cost. Every label and sentence that names it takes the name from here.
 
-Where a memory binds, the bottleneck is that memory, and its cost the time it is busy. Where instruction issue binds, or
-waiting, that says little: nearly every fast kernel issues all the time. What it loses issue slots to is then found by
-taking one cause away at a time and modelling the product again; the cause without which it would be fastest is named,
-with what that would save.
+Where a memory limits the kernel, the bottleneck is that memory, and its cost is the time the memory is busy. Where
+instruction issue or exposed latency limits it, that says little: nearly every fast kernel issues all the time. The
+model then removes one cause at a time and computes the time again. The cause whose removal saves most is the
+bottleneck, and what it saves is its cost.
 """
 
 from __future__ import annotations
@@ -20,45 +20,46 @@ if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
 
 RESOURCES = {
-    "compute": "arithmetic", "tensor": "tensor cores", "issue": "instruction issue", "shared": "shared memory",
-    "l1": "look-ups in L1", "l2": "traffic to the L2", "dram": "DRAM bandwidth", "latency": "waiting",
+    "compute": "FP32 arithmetic", "tensor": "tensor cores", "issue": "instruction issue",
+    "shared": "shared-memory bandwidth", "l1": "L1 tag lookups", "l2": "L2 bandwidth", "dram": "DRAM bandwidth",
+    "latency": "exposed latency",
 }  # fmt: skip
-"""What the bound of a resource is called, everywhere."""
+"""The name of each resource in every message."""
 
 Cause = Literal["instructions", "ports", "fragments", "loads", "shared", "l1", "idle", "launch"]
 
 CAUSES: dict[str, str] = {
-    "instructions": "other instructions",
-    "ports": "register ports",
-    "fragments": "latency of shared memory",
-    "loads": "latency of global memory",
-    "shared": "shared memory",
-    "l1": "look-ups in L1",
-    "idle": "idle multiprocessors",
-    "launch": "the launch itself",
+    "instructions": "non-FMA instructions",
+    "ports": "register-bank conflicts",
+    "fragments": "shared-memory latency",
+    "loads": "global-memory latency",
+    "shared": "shared-memory bandwidth",
+    "l1": "L1 tag lookups",
+    "idle": "idle SMs",
+    "launch": "launch overhead",
 }
-"""What a kernel can lose time to that its multiply-adds do not need."""
+"""What a kernel can lose time to, beyond the time that its FMAs need."""
 
 MEANS: dict[str, str] = {
-    "instructions": "instructions that are not multiply-adds take issue slots from those that are",
-    "ports": "a multiply-add waits where its operands lie in the same register bank",
-    "fragments": "at each step along k, its operands are on their way from shared memory",
-    "loads": "a tile is on its way from global memory, and nothing else fills the time",
-    "shared": "the banks are busy while the schedulers are not",
-    "l1": "global accesses are looked up while the schedulers wait",
-    "idle": "there are fewer blocks than SMs, and some have nothing to do",
-    "launch": "a launch takes as long however little is to be done",
+    "instructions": "instructions that are not FMAs take issue slots",
+    "ports": "an FMA stalls when its source registers are in the same register bank",
+    "fragments": "at each step along k, FMAs stall until their operands arrive from shared memory",
+    "loads": "warps stall until a tile arrives from global memory, and no other warp has work",
+    "shared": "the shared-memory banks are busy while the schedulers stall",
+    "l1": "L1 looks up the lines of global accesses while the schedulers stall",
+    "idle": "there are fewer blocks than SMs, so some SMs have no work",
+    "launch": "fixed launch overhead, whatever the size of the product",
 }
 LEAST = 0.02
-"""A cause that costs less than this of the expected time is none: what is left is arithmetic."""
+"""A cause that costs less than this share of the expected time is ignored: the kernel is then limited by arithmetic."""
 _PRODUCTS_ONLY = MainLoop(0, 0, 1, 1, {}, 0, 1.0, 0)
-"""A main loop with nothing in it but multiply-adds, for a kernel that was not compiled."""
+"""A main loop of FMAs only, for a kernel that was not compiled."""
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What holds a kernel back. ``resource`` is what binds, as in ``Bounds.by``; ``cause`` the key in CAUSES of what it
-    is lost to, empty where the resource says it all. ``seconds`` are what it costs of the ``total_s`` expected."""
+    """What limits a kernel. ``resource`` is a key of RESOURCES, as in ``Bounds.by``; ``cause`` is a key of CAUSES,
+    empty where the resource is the whole answer. ``seconds`` is its part of the expected time ``total_s``."""
 
     resource: str
     cause: str
@@ -67,33 +68,33 @@ class Bottleneck:
 
     @property
     def name(self) -> str:
-        """As every label and sentence has it: "shared memory", "instruction issue: register ports"."""
+        """The name in every label and sentence: "instruction issue (register-bank conflicts)"."""
         first = RESOURCES[self.resource]
-        return f"{first}: {CAUSES[self.cause]}" if self.cause else first
+        return f"{first} ({CAUSES[self.cause]})" if self.cause else first
 
     @property
     def short(self) -> str:
-        """The last part of the name: what the next kernel would have to lower."""
+        """The cause, else the resource: what the next kernel has to reduce."""
         return CAUSES[self.cause] if self.cause else RESOURCES[self.resource]
 
     @property
     def share(self) -> float:
-        """Part of the expected time."""
+        """Share of the expected time."""
         return self.seconds / self.total_s if self.total_s else 0.0
 
     def to_dict(self) -> dict[str, str | float]:
-        """As in the JSON of ``explain``."""
+        """The ``bottleneck`` of ``explain --json``."""
         return {"name": self.name, "seconds": self.seconds, "share": self.share}
 
 
 def bottleneck(e: Explanation) -> Bottleneck:
-    """The bottleneck of a kernel as modelled."""
+    """The bottleneck of a kernel by the model."""
     by, total = e.bound.by, e.bound.total_s
     if by in ("compute", "issue", "latency") and total:
         found = costs(e)
         cause = max(found, key=found.__getitem__)
         if found[cause] >= LEAST * total:
-            # A loop of multiply-adds alone needs its issue slots: what takes time beyond them is lost there.
+            # FMAs need issue slots too, so whatever takes time beyond them is lost to instruction issue.
             return Bottleneck("issue" if by == "compute" else by, cause, found[cause], total)
     return Bottleneck(by, "", e.bound.seconds(by), total)
 
@@ -104,8 +105,7 @@ def cost_of(e: Explanation, of: Bottleneck) -> float:
 
 
 def costs(e: Explanation) -> dict[str, float]:
-    """For each cause the seconds by which the expected time would be less without it. They overlap: what one leaves
-    idle another may use, so that together they need not add up."""
+    """Seconds that removing each cause alone would save. They overlap, so they do not add up to the total."""
     found: dict[str, float] = {}
     for cause in get_args(Cause):
         run, waits = _without(cause, e.run)
@@ -114,7 +114,7 @@ def costs(e: Explanation) -> dict[str, float]:
 
 
 def _without(cause: Cause, run: Run) -> tuple[Run, Waits]:
-    """The run, and the constants of waiting, with one cause taken away."""
+    """The run and the latency constants with one cause removed."""
     loop = run.loop or _PRODUCTS_ONLY
     match cause:
         case "instructions":

@@ -1,8 +1,8 @@
-"""Changes of a spec to try against what binds it: of one setting, and of several that only help together."""
+"""Changes of a spec to try against its bottleneck: of one setting, and of several that only help together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ from gemmgen.spec.model import SETTINGS, TOGGLES, Spec
 
 @dataclass(frozen=True)
 class Change:
-    """A change: the words for it, first (``head``) those for the ``setting`` whose line it is on; and what to pass to
-    ``replace``."""
+    """A change as text and as fields for ``replace``. ``head`` is its first item, which stands on the line of
+    ``setting``; ``rest`` are the other items, each after a comma."""
 
     head: str
     rest: str
@@ -21,18 +21,19 @@ class Change:
 
     @property
     def words(self) -> str:
+        """Items separated by commas: "+ float4" adds a toggle, "stages 3" sets a value, "- min_blocks" removes."""
         return self.head + self.rest
 
 
 def changes(spec: Spec, by: str) -> Iterator[Change]:
-    """Settings that bear on a resource, those that cost least to write first."""
+    """Changes that may reduce the load on a resource, the smallest changes first."""
     use = spec.use
     bm, bn, bk = spec.block
     if spec.persistent:
         yield change(spec, persistent=0)
     if "coalescing" not in use and by in ("l1", "l2", "latency"):
         yield _adding(spec, "coalescing")
-        return  # the rest is worth looking at once rows are walked along
+        return  # nothing else matters before accesses are coalesced
     if "smem" not in use and by not in ("compute", "dram"):
         yield _adding(spec, "smem", block=(bm, bn, max(bk, 32)))
     if "smem" in use and by in ("shared", "issue", "latency"):
@@ -49,7 +50,7 @@ def changes(spec: Spec, by: str) -> Iterator[Change]:
 
 
 def _pipelines(spec: Spec) -> Iterator[Change]:
-    """Tiles on their way while others are multiplied, and fragments fetched a step ahead."""
+    """Tiles in flight while another is multiplied, and fragments loaded one step early."""
     if spec.stages == 1:
         yield change(spec, stages=2)
         if not spec.use & {"cpasync", "tma"}:
@@ -59,8 +60,8 @@ def _pipelines(spec: Spec) -> Iterator[Change]:
 
 
 def _larger_thread_tiles(spec: Spec) -> Iterator[Change]:
-    """More outputs a thread, so that a value from shared memory feeds more multiply-adds; the block grows with it, and
-    the warp's tile too, or is left out."""
+    """More elements of C per thread, so that each value from shared memory feeds more FMAs. The block tile grows too;
+    the warp tile grows or is removed."""
     tm, tn = spec.thread
     bm, bn, bk = spec.block
     if spec.has("warptile") and spec.warp is not None:
@@ -89,10 +90,10 @@ def _warp_tiles(spec: Spec) -> Iterator[Change]:
 
 
 def sets(spec: Spec, by: str) -> Iterator[Change]:
-    """Settings that only help together, as one change: a pipeline and what it needs beside it."""
+    """Settings that only help together, as one change: a pipeline and what it needs."""
     if "smem" not in spec.use or by not in ("shared", "issue", "compute", "latency"):
         return
-    # Tiles and fragments on their way take registers, of which blocks that must fit leave too few.
+    # Tiles and fragments in flight take registers, and min_blocks leaves too few of them.
     if spec.min_blocks and spec.stages == 1:
         yield change(spec, stages=2, min_blocks=0)
     if not spec.use & {"cpasync", "tma"}:
@@ -102,15 +103,15 @@ def sets(spec: Spec, by: str) -> Iterator[Change]:
 
 
 def _by_cpasync(spec: Spec) -> Change:
-    """Copies past the registers, two tiles ahead, and fragments a step ahead; columns of a transposed tile are spread
-    over the banks."""
+    """cp.async copies two tiles ahead that bypass registers, and fragments loaded one step early; padding avoids the
+    bank conflicts of a transposed tile."""
     pad = {"pad_a": 4} if "transposeA" in spec.use else {}
     return _adding(spec, "cpasync", "prefetch", stages=3, **pad, min_blocks=0)
 
 
 def _by_tma(spec: Spec) -> Change:
-    """Copies by the tensor memory accelerator, and what it makes needless: it cannot transpose, nor pad. An access
-    along k brings several steps' fragments, and only closed steps then keep the order of their products."""
+    """TMA copies, without transposition and padding, which TMA cannot do. An access along k loads the fragments of
+    several steps, and only separators then keep the FMA order of each step."""
     bm, bn, _ = spec.block
     new = {"tma", "alongK", "float4", *(["separators"] if "prefetch" in spec.use else [])}
     use = (spec.use - {"transposeA", "cpasync", "spread"}) | new
@@ -125,45 +126,30 @@ def _adding(spec: Spec, *names: str, **others: Any) -> Change:
 
 
 def change(spec: Spec, **fields: Any) -> Change:
-    """A change with its words, made of every setting that it changes: who writes just what they say, has the spec."""
+    """A change with its text, which names every setting that it changes: applying the text gives the spec."""
     use = fields.get("use", spec.use)
-    added = [t.name for t in TOGGLES if t.name in use - spec.use]
-    gone = [t.name for t in TOGGLES if t.name in spec.use - use]
-    new: list[str] = []
-    lines: list[str] = []  # of the settings in ``new``, and of those that are left out
+    items = [("use", f"+ {t.name}") for t in TOGGLES if t.name in use - spec.use]
+    gone = [("use", f"- {t.name}") for t in TOGGLES if t.name in spec.use - use]
+    new: list[tuple[str, str]] = []
     for row in SETTINGS:
         name = row.fields[0]
         if name == "use" or name not in fields or fields[name] == getattr(spec, name):
             continue
-        lines.append(row.name)
         if fields[name] == row.default:
-            gone.append(f"{row.name} {_text(getattr(spec, name))}")
+            gone.append((row.name, f"- {row.name}"))
         else:
-            new.append(f"{row.name} {_text(fields[name])}")
-    new.sort(key=_widest_last)
-    if added:
-        head, setting = f"adding {listed(added)} to use", "use"
-    elif new:
-        head, *new = new
-        setting = next(line for line in lines if head.startswith(line))
-    else:
-        head, setting, gone = f"leaving out {listed(gone)}", (lines or ["use"])[0], []
-    rest = f", without {listed(gone)}" if gone else ""
-    rest += f"{',' if gone else ''} with {listed(new)}" if new else ""
-    return Change(head, rest, setting, fields)
+            new.append((row.name, f"{row.name} {_text(fields[name])}"))
+    items += sorted(new, key=lambda item: _widest_last(item[1]))
+    (setting, head), *rest = items + gone
+    return Change(head, "".join(f", {words}" for _, words in rest), setting, fields)
 
 
 def _widest_last(words: str) -> int:
-    """Of tiles the thread's is the one that the others follow."""
+    """The thread tile comes first: the other tiles follow from it."""
     order = ("tile thread", "tile warp", "tile block")
     return next((i for i, start in enumerate(order) if words.startswith(start)), len(order))
 
 
 def _text(value: int | tuple[int, ...]) -> str:
-    """As on the setting's line."""
+    """The value as the setting's line has it."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def listed(words: Sequence[str]) -> str:
-    """ "float4", "transposeA and float4", "cpasync, prefetch and snake"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

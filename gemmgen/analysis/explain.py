@@ -1,6 +1,6 @@
-"""Why a kernel is as fast as it is: its counts, its limits, what binds it, and what would move that.
+"""What limits a kernel's speed: counts, limits, the bottleneck, and the change that reduces it.
 
-Everything here is read off the kernel IR and the table of GPUs; what only a compiler knows (registers, spills) is
+Everything here is derived from the kernel IR and the table of GPUs. What only a compiler knows (registers, spills) is
 passed in.
 """
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a kernel: registers and spilled bytes a thread, for ``arch``; and the main loop of its
-    machine code, where it could be read."""
+    """What the compiler made of a kernel for ``arch``: registers and spilled bytes per thread, and the main loop of the
+    SASS where nvdisasm could read it."""
 
     registers: int
     spill_bytes: int
@@ -42,8 +42,8 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: grid (x, y, z), scalar arguments, and where A, B and C lie in a cache line, in bytes. ``ir``: the
-    kernel, where it is not the main one but the one before or after it."""
+    """One launch: grid (x, y, z), scalar arguments, and the byte offsets of A, B and C in a cache line. ``ir``: the
+    kernel, where it is not the main one but one before or after it."""
 
     grid: tuple[int, int, int]
     scalars: Mapping[str, float]
@@ -53,13 +53,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a kernel does for one product on one GPU, and what limits it. ``to_dict`` is the JSON of it.
+    """What a kernel does for one product on one GPU, and what limits it. ``str()`` is the text of ``gemmgen explain``,
+    ``to_dict`` the JSON.
 
-    ``counts`` are exact, of all launches together; ``bound`` are modelled times. ``cuda_lines`` are lines of the CUDA
+    ``counts`` are exact, summed over all launches; ``bound`` are modelled times. ``cuda_lines`` are lines of the CUDA
     text by the number of an access in program order. ``copies`` are the bytes of operands that are copied into aligned
-    rows before the launches; they are in neither counts nor times. ``tiles`` are the tiles of C that all ``blocks``
-    compute, of each slice of K; None: one a block. ``again`` explains another spec for the same product
-    and GPU, compiled too; None where this one was not compiled.
+    rows before the launches; counts and times leave them out. ``tiles`` are the tiles of C that all ``blocks`` compute,
+    for each slice of K; None: one per block. ``again`` explains another spec for the same product and GPU, compiled
+    too; None where this one was not compiled.
     """
 
     spec: Spec
@@ -91,7 +92,7 @@ class Explanation:
 
     @property
     def run(self) -> Run:
-        """What the model of time looks at."""
+        """The inputs of the time model."""
         loop = self.compiled.loop if self.compiled else None
         return Run(
             self.ir, self.size, self.counts, self.blocks, self.gpu, self.occupancy, self.beta, loop, self.launches,
@@ -100,25 +101,30 @@ class Explanation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader should know before believing the kernel is fine."""
+        """Problems that the counts alone do not show: spills, a block that does not fit on an SM."""
         return tuple(_warnings(self))
 
     @cached_property
     def advice(self) -> Advice | None:
-        """What would lower the expected time. Kept, since other specs are compiled to find it."""
+        """A change that lowers the expected time. Cached, because other specs are compiled to find it."""
         from gemmgen.analysis.advice import advise
 
         return advise(self)
 
     @property
     def paragraph(self) -> str:
-        """The bottleneck and the spec line that would move it, in plain words."""
+        """The bottleneck, why it limits the kernel, and the change that reduces it, as one paragraph."""
         from gemmgen.analysis.paragraph import paragraph
 
         return paragraph(self)
 
+    def __str__(self) -> str:
+        from gemmgen.analysis.printed import explanation_text
+
+        return explanation_text(self)
+
     def accesses(self) -> list[dict[str, Any]]:
-        """A row for each load or store that is executed, in program order."""
+        """One row per executed load or store, in program order."""
         return [self._row(i, a) for i, a in enumerate(self.counts.accesses) if a.cost.requests]
 
     def _row(self, number: int, a: AccessCost) -> dict[str, Any]:
@@ -134,7 +140,7 @@ class Explanation:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+        """Plain data for JSON."""
         return {
             "kernel": self.ir.name,
             "size": list(self.size),
@@ -171,13 +177,13 @@ def explained(
     cuda_lines: Mapping[int, int] | None = None,
     copies: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """The explanation of a product that ``steps`` launch, in order. Without ``compiled`` the occupancy takes for the
-    registers of a thread those that the program names, which is the least there can be."""
-    # The main kernel's accesses come first: they are numbered as its text has them.
+    """The explanation of a product that ``steps`` launch, in order. Without ``compiled``, occupancy is computed from
+    the registers that the program names, which is a lower limit."""
+    # The main kernel's accesses come first: their numbers are those of its text.
     order = sorted(_alike(steps), key=lambda some: some[0].ir is not None)
     counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in order), Counts())
     blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
-    # What the program names beyond the limit of a thread, the compiler spills.
+    # The compiler spills what the program names beyond the register limit of a thread.
     named = min(named_registers(ir.body), register_limit(ir, gpu))
     registers = named if compiled is None else compiled.registers
     fits = occupancy_of(gpu.limits, ir.threads, registers, ir.shared_bytes)
@@ -196,8 +202,8 @@ def explained(
 
 
 def _alike(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
-    """Steps that differ in what they count, and how many there are of each: a large product has very many launches,
-    and all but those at its edges are equal."""
+    """The distinct steps and how often each occurs. A large product has very many launches, and all but those at its
+    edges have the same counts."""
     found: dict[tuple[Hashable, ...], list[Step]] = {}
     for s in steps:
         places = tuple((name, base % LINE) for name, base in s.bases.items())
@@ -206,9 +212,9 @@ def _alike(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
 
 
 def named_registers(body: tuple[Stmt, ...]) -> int:
-    """Registers that the program's own arrays take, most at one time: accumulators, fragments, values on their way.
+    """Registers that the program's own arrays (accumulators, fragments, values in flight) take at most at one time.
 
-    An array takes them from its declaration to the last statement of the body that touches it.
+    An array is live from its declaration to the last statement of the body that touches it.
     """
     flat = [x for s in body for x in (s.body if isinstance(s, Section) else (s,))]
     most = 0
@@ -223,7 +229,7 @@ def named_registers(body: tuple[Stmt, ...]) -> int:
 
 
 def register_limit(ir: KernelIR, gpu: Gpu) -> int:
-    """The most registers a thread that a block of this size can launch with: what the launch bound makes of it."""
+    """The most registers per thread with which a block of this size can launch."""
     limits = gpu.limits
     fits = [
         r for r in range(8, limits.registers_per_thread + 1)
@@ -237,13 +243,13 @@ def _warnings(e: Explanation) -> list[str]:
     need, limit = named_registers(e.ir.body), register_limit(e.ir, e.gpu)
     if e.compiled is not None and e.compiled.spill_bytes:
         found.append(
-            f"spills: {e.compiled.spill_bytes} bytes a thread go to memory, since {e.ir.threads} threads a block leave "
-            f"{limit} registers each; use fewer threads a block or a smaller tile thread"
+            f"spills: {e.compiled.spill_bytes} bytes per thread go to memory, because {e.ir.threads} threads per block "
+            f"leave {limit} registers per thread; use fewer threads per block or a smaller tile thread"
         )
     elif need >= limit:
         found.append(
-            f"spills: {e.ir.threads} threads a block leave {limit} registers each, and the program's own values take "
-            f"{need}, addresses not counted; use fewer threads a block or a smaller tile thread"
+            f"spills: {e.ir.threads} threads per block leave {limit} registers per thread, and its values need "
+            f"{need} without addresses; use fewer threads per block or a smaller tile thread"
         )
     if e.occupancy.blocks_per_sm == 0:
         found.append(f"no block fits on an SM of {e.gpu.title}: limited by {e.occupancy.limiter}")

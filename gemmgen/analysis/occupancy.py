@@ -1,4 +1,4 @@
-"""How many blocks of a kernel fit on a multiprocessor at once, by the published allocation rules."""
+"""Occupancy: how many blocks of a kernel fit on an SM at once, by the published allocation rules."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gemmgen.target import gpu as find_gpu
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What is resident on one multiprocessor. ``fraction`` is of its warps; ``limiter`` is what stops one more block:
-    "threads" (warps), "blocks", "registers" or "shared memory" (the first of them where several do)."""
+    """What is resident on one SM. ``fraction`` is the share of its warps that are in use; ``limiter`` is what prevents
+    one more block: "threads" (warps), "blocks", "registers" or "shared memory" (the first of them where several do)."""
 
     blocks_per_sm: int
     warps_per_sm: int
@@ -21,7 +21,7 @@ class Occupancy:
     limiter: str
 
     def to_dict(self) -> dict[str, int | float | str]:
-        """As in ``explain``'s JSON."""
+        """The ``occupancy`` of ``explain --json``."""
         return {
             "blocks_per_sm": self.blocks_per_sm,
             "warps_per_sm": self.warps_per_sm,
@@ -31,11 +31,11 @@ class Occupancy:
 
 
 def occupancy(gpu: str | Gpu, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
-    """Occupancy of a kernel of ``threads`` a block, ``registers`` a thread and ``shared_bytes`` a block (static and
-    dynamic, without the 1 KB that the system reserves).
+    """Occupancy of a kernel with ``threads`` per block, ``registers`` per thread and ``shared_bytes`` per block (static
+    and dynamic, without the 1 KB that the system reserves).
 
-    ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. What cannot be launched gives 0 blocks and the limiter.
-    Raises ArgumentError for an unknown GPU and for figures that are negative or no whole numbers.
+    ``gpu`` is a row of ``gemmgen.target.GPUS`` or its name. A kernel that cannot be launched has 0 blocks per SM and a
+    limiter. Raises ArgumentError for an unknown GPU and for figures that are negative or not whole numbers.
     """
     row = find_gpu(gpu)
     try:
@@ -61,8 +61,7 @@ def occupancy_of(limits: Limits, threads: int, registers: int, shared_bytes: int
 
 
 def registers_per_block(limits: Limits, threads: int, registers: int) -> int:
-    """Registers that the hardware counts for a block before it launches it: a warp's in units of 256, warps in
-    groups of 4."""
+    """Registers that the hardware allocates per block: in units of 256 per warp, and of 4 warps."""
     return _round_up(registers * WARP, limits.register_unit) * _round_up(-(-threads // WARP), limits.warp_unit)
 
 
@@ -73,7 +72,7 @@ def _by_registers(limits: Limits, warps: int, registers: int) -> int:
         return 0
     if registers_per_block(limits, warps * WARP, registers) > limits.registers_per_block:
         return 0
-    # Each quarter of the SM has its own registers: warps that fit are counted there.
+    # Each quarter of the SM has its own registers, so warps are counted per quarter.
     per_quarter = limits.registers // limits.warp_unit // _round_up(registers * WARP, limits.register_unit)
     return per_quarter * limits.warp_unit // warps
 

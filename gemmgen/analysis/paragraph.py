@@ -1,4 +1,4 @@
-"""The bottleneck in plain words: its name, its number, why, and the line of the spec that would move it."""
+"""The verdict on a kernel: what limits it, why, and the change of the spec that reduces that."""
 
 from __future__ import annotations
 
@@ -8,53 +8,62 @@ from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.explain import Explanation
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
+from gemmgen.text.numbers import counted, time_text
 
 LIMIT = {
-    "shared": "its banks deliver 128 bytes a clock to each SM, and no more",
-    "l1": "each 128-byte line that a request touches takes a clock of its SM",
-    "l2": "a byte that an SM has not kept comes from there",
-    "latency": "tiles, fragments or the launch itself are on their way, and too few blocks fill the wait",
-    "issue": "each scheduler of an SM starts one instruction a clock",
+    "shared": "the 32 banks of each SM deliver at most 128 bytes per clock",
+    "l1": "each 128-byte line that a request touches takes one clock of its SM",
+    "l2": "data that an SM does not hold in L1 or shared memory comes from the L2",
+    "latency": "tiles, fragments or the launch itself are in flight, and too few warps are resident to hide that",
+    "issue": "each scheduler of an SM issues at most one instruction per clock",
 }
-"""What is scarce where a resource binds."""
+"""What is scarce where a resource limits a kernel."""
 
 
 def paragraph(e: Explanation) -> str:
-    """One paragraph: what binds, by how much, why, and what would move it."""
-    if e.blocks == 0 or e.counts.fma == 0:
+    """The verdict as one paragraph: what limits the kernel, by how much, why, and what to change."""
+    if not has_work(e):
         return f"{e.ir.name} has nothing to multiply at this size."
     m, n, k = e.size
+    text = f"{e.ir.name} at {m}x{n}x{k} on {e.gpu.title} is limited by {limit_text(e)}. {why_text(e)} {advice_text(e)}"
+    return " ".join((text, *(f"Warning: {w}." for w in e.warnings)))
+
+
+def has_work(e: Explanation) -> bool:
+    """Whether the product has anything to multiply."""
+    return e.blocks > 0 and e.counts.fma > 0
+
+
+def limit_text(e: Explanation) -> str:
+    """The bottleneck and its cost: "L1 tag lookups: 2.1 ms of the 2.3 ms expected, 91% (modelled)"."""
     of = bottleneck(e)
-    what = of.name if of.cause or of.resource not in LIMIT else f"{of.name}: {LIMIT[of.resource]}"
-    text = f"{e.ir.name} at {m}x{n}x{k} on {e.gpu.title} is bound by {what}. {share_text(e, of)}"
-    parts = (text, _why(e, of), _advice_text(e), *(f"Warning: {w}." for w in e.warnings))
+    return f"{of.name}: {time_text(of.seconds)} of the {time_text(of.total_s)} expected, {of.share:.0%} (modelled)"
+
+
+def why_text(e: Explanation) -> str:
+    """Why it limits the kernel: the mechanism, the time beside it, and the counts behind it."""
+    of = bottleneck(e)
+    parts = (_mechanism(of), _times(e, of), _why(e, of))
     return " ".join(part for part in parts if part)
 
 
-def share_text(e: Explanation, of: Bottleneck) -> str:
-    """How much of the expected time the bottleneck takes."""
-    alone = f"its multiply-adds alone need {time_text(e.bound.compute_s)}"
-    if of.cause:
-        return (
-            f"That costs {time_text(of.seconds)} of the {time_text(of.total_s)} that are expected, {of.share:.0%}, "
-            f"where {alone}{_waited(e, of)} (modelled): {MEANS[of.cause]}."
-        )
-    if of.resource == "latency":
-        return (
-            f"Of the {time_text(of.total_s)} that are expected, {time_text(of.seconds)} are waited, and {alone} "
-            "(modelled)."
-        )
-    if not e.bound.latency_s:
-        return f"That takes the {time_text(of.total_s)} that are expected, and {alone} (modelled)."
-    return (
-        f"That takes {time_text(of.seconds)} of the {time_text(of.total_s)} that are expected, {of.share:.0%}; the "
-        f"other {time_text(e.bound.latency_s)} are waited, and {alone} (modelled)."
-    )
+def _mechanism(of: Bottleneck) -> str:
+    return _sentence(MEANS[of.cause] if of.cause else LIMIT.get(of.resource, ""))
 
 
-def _waited(e: Explanation, of: Bottleneck) -> str:
-    """All the waiting, of which the cause is a part."""
-    return f" and {time_text(e.bound.latency_s)} are waited in all" if of.resource == "latency" else ""
+def _times(e: Explanation, of: Bottleneck) -> str:
+    """What the FMAs need, and the exposed latency where that is not the bottleneck's own time."""
+    text = f"The FMAs alone need {time_text(e.bound.compute_s)}"
+    latency = time_text(e.bound.latency_s)
+    if of.cause and of.resource == "latency":
+        return f"{text}; exposed latency is {latency} in total."
+    if not of.cause and of.resource != "latency" and e.bound.latency_s:
+        return f"{text}; the other {latency} are exposed latency."
+    return f"{text}."
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}." if clause else ""
 
 
 def _why(e: Explanation, of: Bottleneck) -> str:
@@ -65,41 +74,43 @@ def _why(e: Explanation, of: Bottleneck) -> str:
             return _why_l1(e.counts)
         case "l2":
             tiled = e.intensity.block_tile or 0.0
-            return f"As tiled, a byte fetched from global memory feeds {tiled:.3g} flop."
+            return f"With these tiles, each byte loaded from global memory feeds {tiled:.3g} flop."
         case "shared":
             return _why_shared(e.counts, e.intensity.flop_per_shared_load)
         case "dram":
             ideal = e.intensity.ideal or 0.0
-            return f"Moving each matrix once gives {ideal:.1f} flop/byte, and this GPU needs {e.gpu.ridge:.1f}."
+            return f"Moving each matrix once gives {ideal:.1f} flop/byte; this GPU needs {e.gpu.ridge:.1f}."
         case "latency":
-            return _why_waiting(e)
+            return _why_latency(e)
         case _:
             return _why_issue(e, of)
 
 
-def _why_waiting(e: Explanation) -> str:
+def _why_latency(e: Explanation) -> str:
     fits = e.occupancy
     return (
-        f"{counted(fits.blocks_per_sm, 'block')} of {e.ir.threads} threads fit{'s' if fits.blocks_per_sm == 1 else ''} "
-        f"on an SM, {fits.fraction:.0%} of its warps, limited by {fits.limiter}."
+        f"Occupancy is {fits.fraction:.0%}: {counted(fits.blocks_per_sm, 'block')} of {e.ir.threads} threads per SM, "
+        f"limited by {fits.limiter}."
     )
 
 
 def _why_idle(e: Explanation) -> str:
     asks, held = e.spec.persistent, e.run.computed // e.blocks
-    by = f", as persistent {asks} asks for" if asks and held > 1 else ""
-    return f"{counted(e.blocks, 'block')} {'is' if e.blocks == 1 else 'are'} launched on {e.gpu.sms} SMs{by}."
+    by = f", because persistent is {asks}" if asks and held > 1 else ""
+    return f"The launch has {counted(e.blocks, 'block')} for {e.gpu.sms} SMs{by}."
 
 
 def _why_issue(e: Explanation, of: Bottleneck) -> str:
     loop = e.compiled.loop if e.compiled else None
     if of.cause in ("fragments", "loads"):
-        return _why_waiting(e)
+        return _why_latency(e)
     if loop is None:
         return ""
+    text = f"FMAs are {loop.share:.0%} of the instructions in the main loop"
+    if loop.port_stall <= 0.005:
+        return f"{text}."
     return (
-        f"Of its main loop's instructions {loop.share:.0%} are multiply-adds, and register ports make each of them "
-        f"{loop.port_stall:.1%} longer" + (", which other warps fill only in part." if loop.port_stall > 0.005 else ".")
+        f"{text}, and register-bank conflicts lengthen them by {loop.port_stall:.1%}, which other warps hide in part."
     )
 
 
@@ -107,14 +118,14 @@ def _why_l1(counts: Counts) -> str:
     asked = [a for a in counts.accesses if a.space == "global" and a.cost.requests]
     worst = max(asked, key=lambda a: a.cost.lines)
     per_request = worst.cost.sectors / worst.cost.requests
-    if per_request > WARP * worst.item / SECTOR:  # more than a warp's neighbouring elements take
+    if per_request > WARP * worst.item / SECTOR:  # more than a warp's neighbouring elements need
         used = worst.cost.bytes_used / (SECTOR * worst.cost.sectors)
         return (
-            f"A request of the {worst.op} of {worst.operand} touches {per_request:.3g} sectors of {SECTOR} bytes, "
-            f"and uses {used:.0%} of each: consecutive threads do not touch neighbouring elements."
+            f"Each request of the {worst.op} of {worst.operand} touches {per_request:.3g} sectors of {SECTOR} bytes "
+            f"and uses {used:.0%} of them: the access is not coalesced."
         )
     each = sum(a.cost.lines for a in asked) * WARP / counts.fma
-    return f"Each multiply-add of a warp takes {each:.3g} such look-ups, since its operands come from global memory."
+    return f"Each FMA of a warp needs {each:.3g} lookups, because its operands come from global memory."
 
 
 def _why_shared(counts: Counts, flop_per_load: float | None) -> str:
@@ -122,37 +133,26 @@ def _why_shared(counts: Counts, flop_per_load: float | None) -> str:
     worst = max(shared, key=lambda a: a.cost.merged_wavefronts)
     ways = worst.cost.wavefronts / worst.cost.ideal_wavefronts
     conflict = f"{ways:.3g}-way bank conflicts as written" if ways > 1 else "no bank conflicts"
-    feeds = f"A value read from shared memory feeds {flop_per_load:.3g} flop; " if flop_per_load else ""
-    return f"{feeds}the {worst.op} of the {worst.operand} tile, with {conflict}, takes the most wavefronts."
+    feeds = f"Each value read from shared memory feeds {flop_per_load:.3g} flop. " if flop_per_load else ""
+    return f"{feeds}The {worst.op} of the {worst.operand} tile takes the most wavefronts, with {conflict}."
 
 
-def _advice_text(e: Explanation) -> str:
+def advice_text(e: Explanation) -> str:
+    """The change to try, what it saves, and what limits the kernel then."""
     found = e.advice
-    return "No single setting that was tried lowers it at this size." if found is None else _advised(e, found)
+    return NO_ADVICE if found is None else _advised(e, found)
+
+
+NO_ADVICE = "No change that was tried lowers the expected time at this size."
 
 
 def _advised(e: Explanation, found: Advice) -> str:
     change, after = found.change, found.after
     span = e.spec.spans.get(change.setting)
     where = f" (line {span.line})" if span else ""
-    words = f"{change.head}{where}{change.rest}"
+    lead = "No single change helps. Try together:" if found.together else "Try:"
     saved = 1 - after.total_s / found.before.total_s
-    if found.together:
-        words = f"No single setting that was tried lowers it at this size, but several do together: {words}"
-    words = words[0].upper() + words[1:]
-    then = f"and what binds is then {RESOURCES[after.by]}"
     how = "as compiled" if found.compiled else "as written"
-    return f"{words} would lower the expected time by {saved:.0%} {how}, {then}."
-
-
-def counted(number: int, noun: str) -> str:
-    """ "1 block", "1,024 blocks"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def time_text(seconds: float) -> str:
-    """A time with three digits and its unit."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+    again, now = found.before.by == after.by, RESOURCES[after.by]
+    then = f"the kernel is then {'still ' if again else ''}limited by {now}"
+    return f"{lead} {change.head}{where}{change.rest}. Expected time: {saved:.0%} lower {how} (modelled); {then}."

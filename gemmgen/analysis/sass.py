@@ -1,7 +1,7 @@
-"""The main loop of a kernel as compiled, read from its SASS: what its instructions are, and what its registers cost.
+"""The main loop of a compiled kernel, read from its SASS: its instructions and its register-bank conflicts.
 
-Text as nvdisasm prints it; pure functions of it. The main loop is the one with most FFMA, and of nested loops the inner
-one where that has at least half of them.
+The input is the text that nvdisasm prints. The main loop is the loop with the most FFMAs; of nested loops it is the
+inner one where that has at least half of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _TARGET = re.compile(r"`\((?P<name>\.L_\w+)\)")
 _REGISTER = re.compile(r"R(?P<number>\d+)(?P<reuse>\.reuse)?")
 
 BANKS = 2
-"""Register banks of a quarter of an SM; a register is in bank number mod 2."""
+"""Register banks per quarter of an SM. A register is in the bank of its number mod 2."""
 SLACK = 1
-"""Clocks by which reads may run behind the instruction that needs them before the next one waits."""
+"""Clocks by which register reads may lag behind their instruction before the next one stalls."""
 
 WIDTHS = {"": 32, "64": 64, "128": 128, "U8": 8, "S8": 8, "U16": 16, "S16": 16}
 
@@ -41,13 +41,13 @@ class Instruction:
 
     @property
     def bits(self) -> int:
-        """Bits a lane that a load, store or copy moves."""
+        """Bits per lane that a load, store or copy moves."""
         return next((WIDTHS[m] for m in self.opcode.split(".")[1:] if m in WIDTHS and m), 32)
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of the SASS: its instructions, those of inner loops included."""
+    """A loop of the SASS: its instructions, including those of inner loops."""
 
     instructions: tuple[Instruction, ...]
 
@@ -63,12 +63,12 @@ class Loop:
 
 @dataclass(frozen=True)
 class MainLoop:
-    """What the hottest loop is made of, a turn of it.
+    """One iteration of the hottest loop.
 
-    ``accesses`` counts memory instructions by name and bits a lane: ("LDS", 128) -> 32. ``idle_loads`` are loads of
-    shared memory that load nothing, in a turn of the outermost loop around it. ``port_cycles`` is how long its
-    FFMAs take by the rule of the register ports, a scheduler issuing one a clock at best. ``spills`` are loads and
-    stores of local memory, in the whole kernel.
+    ``accesses`` counts memory instructions by name and bits per lane: ("LDS", 128) -> 32. ``idle_loads`` are shared
+    loads that load nothing, per iteration of the outermost loop around it. ``port_cycles`` is the number of clocks that
+    its FFMAs take with register-bank conflicts, where a scheduler issues at most one per clock. ``spills`` are loads
+    and stores of local memory in the whole kernel.
     """
 
     first: int
@@ -83,16 +83,16 @@ class MainLoop:
 
     @property
     def share(self) -> float:
-        """FFMAs of all instructions."""
+        """Share of FFMAs among all instructions."""
         return self.ffma / self.instructions
 
     @property
     def port_stall(self) -> float:
-        """Clocks a FFMA beyond one, lost to register ports."""
+        """Clocks per FFMA beyond one, lost to register-bank conflicts."""
         return max(0.0, self.port_cycles / self.ffma - 1) if self.ffma else 0.0
 
     def per_ffma(self, name: str) -> dict[int, float]:
-        """Instructions of one name for each FFMA, by bits a lane."""
+        """Instructions of one name per FFMA, by bits per lane."""
         return {bits: n / self.ffma for (of, bits), n in self.accesses.items() if of == name} if self.ffma else {}
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,12 +112,12 @@ class MainLoop:
 
 MEMORY = ("LDS", "STS", "LDG", "STG", "LDGSTS", "LDL", "STL", "LD", "ST", "UTMALDG", "UBLKCP", "LDSM", "RED", "REDG")
 NEVER = "@!PT"
-"""The predicate of instructions that only fill slots: the compiler puts such loads before LDGSTS."""
+"""The predicate of instructions that never execute: the compiler puts such loads before LDGSTS."""
 BARRIERS = ("BAR", "SYNCS", "WARPSYNC")
 
 
 def parse(text: str) -> tuple[list[Instruction], dict[str, int]]:
-    """The instructions of a kernel, and for each label the index of the instruction it stands before."""
+    """The instructions of a kernel, and for each label the index of the instruction after it."""
     found: list[Instruction] = []
     labels: dict[str, int] = {}
     for line in text.splitlines():
@@ -134,7 +134,7 @@ def _instruction(at: int, words: Sequence[str]) -> Instruction:
 
 
 def loops(text: str) -> list[Loop]:
-    """The loops of a kernel: from the target of each branch backwards to the branch."""
+    """The loops of a kernel: from the target of each backward branch to the branch."""
     code, labels = parse(text)
     spans = set()
     for index, i in enumerate(code):
@@ -146,7 +146,7 @@ def loops(text: str) -> list[Loop]:
 
 
 def main_loop(text: str) -> MainLoop | None:
-    """The loop with most FFMA; None where no loop has one."""
+    """The loop with the most FFMAs; None where no loop has one."""
     found = [loop for loop in loops(text) if loop.ffma]
     if not found:
         return None
@@ -169,11 +169,11 @@ def main_loop(text: str) -> MainLoop | None:
 
 
 def port_cycles(code: Iterable[Instruction]) -> float:
-    """Clocks that the FFMAs of ``code`` take a scheduler, one warp after another, as their register reads allow.
+    """Clocks that the FFMAs of ``code`` take one scheduler, limited by their register reads.
 
-    Each of two banks gives one 32-lane register a clock. An operand flagged ``.reuse`` stays at hand for the same place
-    of the next instruction; the zero register and a register named twice in one bank and instruction cost nothing more.
-    Reads may run one clock behind, so that two FFMAs of 2 + 1 and 1 + 2 reads take 3 clocks.
+    Each of two banks delivers one 32-lane register per clock. An operand flagged ``.reuse`` is cached for the same
+    position of the next instruction. The zero register costs nothing, and a register named twice is read once. Reads
+    may lag by one clock, so two FFMAs with 2 + 1 and 1 + 2 reads per bank take 3 clocks.
     """
     kept: dict[int, int] = {}
     busy = [0.0] * BANKS
@@ -195,7 +195,7 @@ def port_cycles(code: Iterable[Instruction]) -> float:
 
 
 def _sources(i: Instruction) -> dict[int, tuple[int, bool]]:
-    """The registers an instruction reads: place -> (number, flagged for reuse). The first operand is written."""
+    """The registers an instruction reads: position -> (number, flagged for reuse). The first operand is written."""
     found = {}
     for place, operand in enumerate(i.operands.split(",")[1:]):
         match = _REGISTER.search(operand)

@@ -85,6 +85,22 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<gemmgen kernel {self.spec.name!r} on {'the GPU' if self.device == 'cuda' else 'the simulator'}>"
 
+    def __str__(self) -> str:
+        """Name, where it runs, tiles and threads; registers and spills where it was compiled."""
+        from gemmgen.text.numbers import counted
+
+        with self._lock:
+            compiled = self._compiled
+        spec = self.spec
+        tiles = [("block", spec.block), *([("warp", spec.warp)] if spec.warp else []), ("thread", spec.thread)]
+        parts = [f"{name} {'x'.join(map(str, tile))}" for name, tile in tiles] + [counted(spec.threads, "thread")]
+        if compiled is not None:
+            spilled = compiled.resources.spill_bytes
+            spills = f"{spilled} bytes per thread spilled" if spilled else "no spills"
+            parts += [f"{counted(compiled.resources.registers, 'register')} per thread", spills]
+        where = "the GPU" if self.device == "cuda" else "the simulator"
+        return f"{spec.name} on {where}, {self.arch}: {', '.join(parts)}"
+
     def __call__(self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None) -> Any:
         """C = alpha * (A @ B) + beta * C, returned as the very ``C`` that was passed, or as a new array.
 

@@ -47,7 +47,7 @@ def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: 
         rows = [c.to_dict() for c in timed or costs]
         output.print_json({"kernel": whole.name, "size": list(at), "gpu": named_gpu(gpu), "ablations": rows})
     elif not costs:
-        output.result(f"{whole.name} uses nothing that could be taken away.")
+        output.result(f"{whole.name} has no toggle or setting to remove.")
     else:
         output.result(f"{whole.name} at {at}\n\n{ablation_table(timed or costs, timed is not None)}")
     if wrong:
@@ -66,9 +66,9 @@ def fitting(one: Ablation, gpu: Gpu) -> Ablation:
 def cost(whole: Spec, one: Ablation, size: Size, gpu: str) -> Cost:
     """What an ablation costs in counts, and whether it is right."""
     import gemmgen
+    from gemmgen.analysis.printed import unread_text
     from gemmgen.report.ablation import Cost
     from gemmgen.report.delta import figures
-    from gemmgen.report.explained import unread_text
 
     if one.spec is None:
         return Cost(one, None, ())

@@ -52,7 +52,7 @@ def banks(
     if (spec is None) == (pattern is None):
         raise exits.UsageError("name a spec, or give a --pattern; `gemmgen banks --help` explains the command")
     if width not in WIDTHS:
-        raise exits.UsageError(f"--bytes is {width}; an access is of 4, 8 or 16 bytes a lane")
+        raise exits.UsageError(f"--bytes is {width}; an access has 4, 8 or 16 bytes per lane")
     if pattern is not None:
         from gemmgen.analysis.banks import bank_map
         from gemmgen.cli.pattern import words_of
@@ -70,10 +70,11 @@ def banks(
 def show(drawn: list[tuple[str, BankMap]]) -> None:
     from gemmgen.report.banks import LEGEND, map_text
     from gemmgen.report.colour import wanted
+    from gemmgen.text.wrap import wrapped
 
     for i, (name, m) in enumerate(drawn):
         output.result(("\n" if i else "") + f"{name}\n{map_text(m, wanted())}", coloured=True)
-    output.result(f"\n{LEGEND}")
+    output.result(f"\n{wrapped(LEGEND)}")
 
 
 def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, BankMap]]:
@@ -92,7 +93,7 @@ def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, Ban
     scalars = {"M": m, "N": n, "K": k, "lda": max(m, k), "ldb": max(n, k), "ldc": max(m, n)}
     found = dict(enumerate((x.access for x in shared_accesses(ir, scalars)), start=1))
     if not found:
-        raise exits.UsageError(f"{spec.name} has no such access: it does not use shared memory")
+        raise exits.UsageError(f"{spec.name} does not use shared memory; name a spec with `use smem`")
     if number is not None and number not in found:
         raise exits.UsageError(f"{spec.name} has no access {number} to shared memory; they are 1 to {len(found)}")
     return [(title(ir, n, x, warp), access_map(x, warp)) for n, x in found.items() if number in (None, n)]
@@ -102,7 +103,7 @@ def title(ir: KernelIR, number: int, a: Access, warp: int) -> str:
     preposition = "to" if a.op == "store" else "from"
     line = dict(ir.source.origins).get(getattr(a.statement, "origin", ""))
     where = f", line {line} of the spec" if line else ""
-    return f"access {number}: {a.op} {preposition} {a.array.name}, {4 * a.width} bytes a lane, warp {warp}{where}"
+    return f"access {number}: {a.op} {preposition} {a.array.name}, {4 * a.width} bytes per lane, warp {warp}{where}"
 
 
 def described(m: BankMap) -> dict[str, Any]:

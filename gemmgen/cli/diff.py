@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +12,6 @@ from gemmgen.cli.options import Json
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
-
-PIPE_WIDTH = 160
 
 
 def diff(
@@ -52,24 +48,24 @@ def diff(
 def text(a: Explanation, b: Explanation) -> str:
     """Everything that differs, section by section."""
     import gemmgen
+    from gemmgen.analysis.printed import unread_text
     from gemmgen.report.colour import paint, wanted
     from gemmgen.report.delta import figures, figures_text, sentence, spec_changes
-    from gemmgen.report.explained import unread_text
-    from gemmgen.report.sidebyside import body, side_by_side, unified
+    from gemmgen.report.sidebyside import body, differences, unified
+    from gemmgen.text.wrap import columns, wrapped
     from gemmgen.tile import build, print_tile
 
     colour = wanted()
     names = (a.ir.name, b.ir.name)
     changes = spec_changes(a.spec, b.spec)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
     tiles = [print_tile(build(e.spec, e.ir.variant)) for e in (a, b)]
     cuda = [body(gemmgen.emit(e.spec, variant=e.ir.variant)) for e in (a, b)]
     size = "x".join(str(n) for n in a.size)
     parts = [
-        ("", sentence(a, b, changes)),
+        ("", wrapped(sentence(a, b, changes))),
         ("settings", "\n".join(f"  {c.setting}: {_side(c.before)} -> {_side(c.after)}" for c in changes)),
         ("tile program", unified(tiles[0], tiles[1], names, colour)),
-        ("CUDA", side_by_side(cuda[0], cuda[1], names, width, colour)),
+        ("CUDA", differences(cuda[0], cuda[1], names, columns(), colour)),
         (f"counts at {size} on {a.gpu.title}", _under(figures_text(figures(a, b), names), unread_text((a, b)))),
     ]
     return "\n\n".join(f"{paint(title, 'bold', colour)}\n{part}" if title else part for title, part in parts if part)

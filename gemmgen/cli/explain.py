@@ -40,12 +40,12 @@ def explain(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, beta:
       gemmgen explain vectorized --json
     """
     import gemmgen
-    from gemmgen.report.explained import explanation_dict, explanation_text
+    from gemmgen.report.explained import explanation_dict
 
     [loaded] = artifacts.load_specs([spec])
     with output.progress(f"explaining {loaded.name}"):
         found = gemmgen.explain(loaded, *(size or DEFAULT), gpu=named_gpu(gpu), beta=beta)
-        told = explanation_dict(found) if json else explanation_text(found)  # tries other specs, and compiles them
+        told = explanation_dict(found) if json else str(found)  # tries other specs, and compiles them
     if isinstance(told, str):
         output.result(told)
     else:

@@ -54,6 +54,7 @@ def described(row: Gpu) -> dict[str, Any]:
 def table(rows: list[Gpu]) -> str:
     """Rates in TFLOP/s, bandwidths in GB/s, L2 in MB."""
     from gemmgen.report.table import format_table
+    from gemmgen.text.wrap import wrapped
 
     headers = [
         "name", "GPU", "arch", "SMs", "MHz", "FP32", "TF32", "BF16", "FP8", "DRAM GB/s", "L2 GB/s", "shared GB/s",
@@ -67,8 +68,10 @@ def table(rows: list[Gpu]) -> str:
         ]
         for g in rows
     ]  # fmt: skip
-    note = "dense rates in TFLOP/s; flop/byte: above that of DRAM traffic, float32 can be bound by arithmetic"
-    return f"{format_table(headers, cells)}\n{note}"
+    note = (
+        "FP32 to FP8: dense rates in TFLOP/s; flop/byte: DRAM intensity from which float32 can be limited by arithmetic"
+    )
+    return f"{format_table(headers, cells)}\n{wrapped(note)}"
 
 
 def _rate(value: float | None) -> str:
@@ -76,12 +79,12 @@ def _rate(value: float | None) -> str:
 
 
 def limits_table(rows: list[Gpu]) -> str:
-    """What a multiprocessor of each architecture holds."""
+    """The resources of an SM of each architecture."""
     from gemmgen.report.table import format_table
 
     headers = [
-        "arch", "warps", "blocks", "registers", "a thread", "register unit", "shared KB an SM", "a block", "unit B",
-        "reserved B", "FP32 lanes",
+        "arch", "warps", "blocks", "registers", "registers per thread", "register unit", "shared KB",
+        "shared KB per block", "shared unit, bytes", "reserved bytes", "FP32 lanes",
     ]  # fmt: skip
     found = {row.arch: row.limits for row in rows}
     cells: list[list[object]] = [
@@ -91,29 +94,31 @@ def limits_table(rows: list[Gpu]) -> str:
         ]
         for arch, x in sorted(found.items(), key=lambda item: int(item[0].removeprefix("sm_")))
     ]  # fmt: skip
-    return f"an SM holds\n{format_table(headers, cells)}"
+    return f"resources per SM, and limits per block and thread\n{format_table(headers, cells)}"
 
 
 def this_machine(here: Device | None) -> str:
     from gemmgen.runtime.device import why_none
     from gemmgen.target import row_of
+    from gemmgen.text.wrap import wrapped
 
     if here is None:
-        return f"this machine has no GPU that can be used: {why_none()}"
+        return wrapped(f"this machine has no usable GPU: {why_none()}")
     row = row_of(here.name)
     known = f"row {row.name} of the table" if row else "not in the table"
-    return f"this machine has {here.name}, {here.arch}, {here.sms} SMs, as its driver says: {known}"
+    return wrapped(f"this machine has {here.name}, {here.arch}, {here.sms} SMs (from its driver): {known}")
 
 
 def sheet(g: Gpu) -> str:
-    """One GPU: every figure and where it comes from."""
+    """One GPU: every figure and its source."""
     from gemmgen.report.table import format_table
     from gemmgen.target import FIGURES, LIMITS_SOURCE
+    from gemmgen.text.wrap import wrapped
 
     rows: list[list[object]] = [[name, _text(getattr(g, name)), g.sources[name]] for name in FIGURES]
     return (
         f"{g.name}: {g.title}, {g.arch}\n\n{format_table(['figure', 'value', 'source'], rows)}\n\n"
-        f"{limits_table([g])}\nsource: {LIMITS_SOURCE}"
+        f"{limits_table([g])}\n" + wrapped(f"source: {LIMITS_SOURCE}")
     )
 
 

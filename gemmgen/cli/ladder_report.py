@@ -40,11 +40,12 @@ def written(file: Path, size: Size, gpu_name: str | None, run: LadderResult | No
         times = recorded(size) if run is None else measured(run.to_dict())
         write_file(file, page(found, size, gpu, times).encode())
     output.wrote(file)
-    return run or counted(size, found)
+    return run or counted(size, found, gpu.title)
 
 
-def counted(size: Size, found: list[RungFacts]) -> LadderResult:
-    """The ladder by its exact counts; a rung is verified where a small run in the simulator was right."""
+def counted(size: Size, found: list[RungFacts], gpu: str) -> LadderResult:
+    """The ladder by its exact counts; a rung is verified where a small run in the simulator passed."""
+    from gemmgen.analysis.recorded import measured
     from gemmgen.cli.machine import machine
     from gemmgen.report.ladder import Counted, LadderResult, RungResult
 
@@ -52,5 +53,14 @@ def counted(size: Size, found: list[RungFacts]) -> LadderResult:
     for f in found:
         e = f.explanation
         counts = Counted.of(e.to_dict()) if e else None
-        lines.append(RungResult(f.rung, f.check.ok, counted=counts))
-    return LadderResult(size, machine(), lines)
+        recorded = measured(e) if e else None
+        lines.append(
+            RungResult(
+                f.rung,
+                f.check.ok,
+                counted=counts,
+                expected_s=e.bound.total_s if e else None,
+                recorded_s=recorded.seconds if recorded else None,
+            )
+        )
+    return LadderResult(size, machine(), lines, modelled=gpu)

@@ -200,7 +200,7 @@ def check_outputs(export: Path | None, plot: str | None) -> None:
 
 
 def finish(results: Sequence[TuneResult], export: Path | None, plot: str | None, json: bool) -> int:
-    from gemmgen.report.tuning import only_left, rates, result_dict, result_text
+    from gemmgen.report.tuning import only_left, rates, result_dict
 
     if export:
         write_spec(results[0].best.to_text(comment=False), export)
@@ -211,7 +211,7 @@ def finish(results: Sequence[TuneResult], export: Path | None, plot: str | None,
         found = [result_dict(result) for result in results]
         output.print_json(found[0] if len(found) == 1 else found)
     else:
-        output.result("\n\n".join(result_text(result) for result in results))
+        output.result("\n\n".join(map(str, results)))
     return exits.OK
 
 

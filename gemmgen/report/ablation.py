@@ -1,4 +1,4 @@
-"""A spec with one thing taken away at a time: which specs these are, and what each costs."""
+"""A spec with one setting removed at a time: the specs, and what each removal costs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from gemmgen.diagnostics import SpecError
 from gemmgen.report.delta import Figure
 from gemmgen.report.table import duration, format_table
 from gemmgen.spec.model import SETTINGS, TOGGLES, Spec
+from gemmgen.text.wrap import wrapped
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """A spec without one setting. ``also`` says what had to go with it; ``spec`` is None where nothing legal is left,
-    for the reason ``why``."""
+    """A spec without one setting. ``also`` are the settings removed with it because they need it; ``spec`` is None
+    where no legal spec is left, for the reason ``why``."""
 
     without: str
     also: tuple[str, ...]
@@ -38,7 +39,7 @@ def ablations(spec: Spec) -> Iterator[Ablation]:
 
 
 def dependents(name: str, spec: Spec) -> set[str]:
-    """A toggle and those of the spec that make no sense without it."""
+    """A toggle and the toggles of the spec that need it."""
     gone = {name}
     while more := {t.name for t in TOGGLES if spec.has(t.name) and gone & set(t.needs)} - gone:
         gone |= more
@@ -46,8 +47,8 @@ def dependents(name: str, spec: Spec) -> set[str]:
 
 
 def _without(spec: Spec, what: str, fields: dict[str, Any], gone: Sequence[str]) -> Ablation:
-    """The first legal spec, where other numbers are lowered, or toggles dropped, only if they must be. Where there is
-    none, what is wrong with the one that is nearest to legal."""
+    """The first legal spec; other numbers are lowered, and toggles removed, only where that is needed. Where there is
+    none, the errors of the spec with the fewest."""
     name = f"{spec.name}_without_{re.sub('[^A-Za-z0-9]', '_', what)}"
     nearest: SpecError | None = None
     for others in _lesser(spec):
@@ -65,7 +66,7 @@ def _without(spec: Spec, what: str, fields: dict[str, Any], gone: Sequence[str])
 
 
 def _lesser(spec: Spec) -> Iterator[dict[str, Any]]:
-    """Changes of other settings to try, from none on."""
+    """Changes of other settings to try, beginning with none."""
     yield {}
     numbers = [row for row in SETTINGS if row.form == "number" and getattr(spec, row.fields[0]) != row.default]
     if spec.stages > 2:
@@ -82,8 +83,8 @@ def _lesser(spec: Spec) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an ablation comes to: whether it is right (None: not run), its figures beside the whole spec's, milliseconds
-    of both where they were timed, and a ``note`` on how far the figures go."""
+    """The result of an ablation: whether it passed verification (None: not run), its figures beside those of the whole
+    spec, milliseconds of both where they were timed, and a ``note`` on what the figures leave out."""
 
     ablation: Ablation
     right: bool | None
@@ -94,7 +95,7 @@ class Cost:
 
     @property
     def slower(self) -> float | None:
-        """How many times as long as the whole spec it took; None where it was not timed."""
+        """Its time over that of the whole spec; None where it was not timed."""
         return self.milliseconds / self.whole_milliseconds if self.milliseconds and self.whole_milliseconds else None
 
     def ratio(self, name: str) -> float | None:
@@ -114,43 +115,48 @@ class Cost:
 
 
 SHOWN = {
-    "global requests": "global load requests",
-    "global sectors": "global load sectors",
-    "shared loads": "shared load requests, compiled",
-    "load wavefronts": "shared load wavefronts, compiled",
-    "store wavefronts": "shared store wavefronts",
-    "registers": "registers a thread",
-    "warps an SM": "warps an SM",
+    "global load requests": "global load requests",
+    "global load sectors": "global load sectors",
+    "shared load requests": "shared load requests, compiled",
+    "shared load wavefronts": "shared load wavefronts, compiled",
+    "shared store wavefronts": "shared store wavefronts",
+    "registers per thread": "registers a thread",
+    "warps per SM": "warps an SM",
 }
+"""Columns of the table, each with the name of its figure."""
 
 
 def ablation_table(costs: Sequence[Cost], timed: bool) -> str:
-    """A row for each thing taken away: whether the rest is right, and each figure as a multiple of the whole spec's."""
-    headers = ["without", "and so without", "right", *SHOWN, "expected", "of it"]
-    headers += ["measured", "of it"] if timed else []
+    """A row per removed setting: the verdict, the times, and each count as a multiple of the whole spec's."""
+    shown = {header: name for header, name in SHOWN.items() if any(_matters(c.ratio(name)) for c in costs)}
+    headers = ["without", "result", "expected time", "ratio", *(["measured time", "ratio"] if timed else [])]
+    headers += [*shown, *(["also without"] if any(c.ablation.also for c in costs) else [])]
+    rows = [_row(c, timed, list(shown.values()))[: len(headers)] for c in costs]
     illegal = [f"not legal without {c.ablation.without}: {c.ablation.why}" for c in costs if c.ablation.spec is None]
-    notes = dict.fromkeys(c.note for c in costs if c.note)
-    return "\n".join([format_table(headers, [_row(c, timed) for c in costs]), *illegal, EXPLAINED, *notes])
+    notes = [*illegal, EXPLAINED, *dict.fromkeys(c.note for c in costs if c.note)]
+    return "\n".join([format_table(headers, rows), "", *(wrapped(" ".join(n.split()), rest="  ") for n in notes)])
 
 
 EXPLAINED = (
-    "figures are multiples of those of the whole spec: x 4 is four times as much; expected is modelled.\n"
-    "Shared loads are as compiled."
+    "Ratios and counts are relative to the whole spec: x 4 is four times as much. Expected times are modelled; shared "
+    "loads are counted as compiled. Counts that no removal changes are left out."
 )
 
 
-def _row(c: Cost, timed: bool) -> list[object]:
+def _matters(ratio: float | None) -> bool:
+    return ratio is not None and f"{ratio:.3g}" != "1"
+
+
+def _row(c: Cost, timed: bool, shown: Sequence[str]) -> list[object]:
     also = ", ".join(c.ablation.also) or None
     if c.ablation.spec is None:
-        return [c.ablation.without, also, "not legal", *[None] * (len(SHOWN) + (4 if timed else 2))]
+        return [c.ablation.without, "not legal", *[None] * (len(shown) + (4 if timed else 2)), also]
     after = next(f.after for f in c.figures if f.name == "expected time")
-    right = None if c.right is None else "yes" if c.right else "NO"
-    row: list[object] = [c.ablation.without, also, right, *(_times(c.ratio(name)) for name in SHOWN.values())]
-    row += [duration(after or 0.0), _times(c.ratio("expected time"))]
+    result = None if c.right is None else "PASS" if c.right else "FAIL"
+    row: list[object] = [c.ablation.without, result, duration(after or 0.0), _times(c.ratio("expected time"))]
     if timed:
-        row += [None if c.milliseconds is None else duration(c.milliseconds / 1e3)]
-        row += [_times(c.slower)]
-    return row
+        row += [None if c.milliseconds is None else duration(c.milliseconds / 1e3), _times(c.slower)]
+    return [*row, *(_times(c.ratio(name)) for name in shown), also]
 
 
 def _times(ratio: float | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Times of kernels beside each other, as a table and as JSON."""
+"""Times of several kernels, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.report.table import duration, format_table
+from gemmgen.text.wrap import wrapped
 
 if TYPE_CHECKING:
     from gemmgen.runtime.timing import Bench, Timing
@@ -17,9 +18,9 @@ HEADERS = ("kernel", "time", "spread", "GFLOP/s", "of baseline")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One run at one size: kernels in order, and the baseline, if there was one, last. ``baseline`` is what it is in
-    words; None where nothing was compared with. ``template`` are the parameters of a baseline that is a template, under
-    its own names: they are shown beside the settings of ``specs``."""
+    """One run at one size: kernels in order, the baseline last where there is one. ``baseline`` describes it; None
+    without one. ``template`` are the parameters of a baseline that is a template, under its own names: they are shown
+    beside the settings of ``specs``."""
 
     bench: Bench
     baseline: str | None = None
@@ -35,7 +36,7 @@ class Comparison:
         return self.bench.timings[-1] if self.baseline else None
 
     def percent(self, timing: Timing) -> float | None:
-        """Speed as a percentage of the baseline's in the same run; None where there is none."""
+        """Speed as a percentage of the baseline's in the same run; None without a baseline."""
         return 100 * self.base.median_s / timing.median_s if self.base else None
 
     def timing_dict(self, timing: Timing) -> dict[str, Any]:
@@ -43,7 +44,7 @@ class Comparison:
         return {**asdict(timing), "spread": timing.spread, **rates}
 
     def method_dict(self) -> dict[str, Any]:
-        """How it was measured."""
+        """How the times were measured."""
         b = self.bench
         return {
             "method": b.method,
@@ -69,7 +70,7 @@ class Comparison:
         }
 
     def cells(self, timing: Timing) -> list[object]:
-        """Time, spread, GFLOP/s and share of the baseline, as text."""
+        """Time, spread, GFLOP/s and share of the baseline as text."""
         gflops, percent = timing.gflops(*self.bench.size), self.percent(timing)
         return [
             duration(timing.median_s),
@@ -83,11 +84,11 @@ def comparison_table(comparison: Comparison) -> str:
     """Kernels in order, the baseline last."""
     rows = [[timing.name, *comparison.cells(timing)] for timing in comparison.bench.timings]
     beside = "" if comparison.template is None else f"\n{settings_beside(comparison.specs, comparison.template)}\n"
-    return f"{format_table(HEADERS, rows)}\n{beside}{method(comparison)}"
+    return f"{format_table(HEADERS, rows)}\n{beside}{wrapped(method(comparison))}"
 
 
 def settings_beside(specs: Sequence[Spec], template: Mapping[str, Any]) -> str:
-    """The settings of kernels beside CUTLASS's template parameters that say the same."""
+    """The settings of kernels beside the equivalent template parameters of CUTLASS."""
 
     def tiles(spec: Spec) -> list[object]:
         warp = None if spec.warp is None or not spec.has("warptile") else "x".join(map(str, spec.warp))
@@ -100,15 +101,15 @@ def settings_beside(specs: Sequence[Spec], template: Mapping[str, Any]) -> str:
 
 
 def method(comparison: Comparison) -> str:
-    """How it was measured, in a sentence or two."""
+    """How the times were measured, as a sentence."""
     b = comparison.bench
     why = f" ({b.why_events})" if b.why_events else ""
     how = "graph replay" if b.method == "graph" else f"events around launches{why}"
     buffers = (
-        "one set of operands, so that the L2 cache is warm"
+        "one set of operands (warm L2)"
         if b.warm
         else f"{b.buffers} sets of operands in turn, {b.rotated_bytes / 1e6:,.0f} MB"
     )
-    spread = f"medians of {b.timings[0].samples}, spread from quartile to quartile" if b.timings else ""
+    spread = f"medians of {b.timings[0].samples} samples, spread between quartiles" if b.timings else ""
     against = f"; baseline {comparison.baseline}" if comparison.baseline else ""
     return f"{how}, {buffers}; {spread}{against}"

@@ -1,4 +1,4 @@
-"""The ladder as a bar chart: an SVG picture of a recorded run, one bar per rung, cuBLAS as a line."""
+"""The ladder as a bar chart: an SVG of a recorded run, one bar per rung, cuBLAS as a line."""
 
 from __future__ import annotations
 

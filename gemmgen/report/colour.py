@@ -11,10 +11,10 @@ _CODES: dict[str, str] = {"red": "31", "green": "32", "yellow": "33", "blue": "3
 
 
 def wanted() -> bool:
-    """Whether stdout is a terminal that takes colour; NO_COLOR turns it off."""
+    """Whether stdout is a terminal with colour; NO_COLOR turns it off."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, style: Style, on: bool) -> str:
-    """The text in a style where colour is ``on``, else as it is."""
+    """The text in a style where colour is ``on``, else unchanged."""
     return f"\033[{_CODES[style]}m{text}\033[0m" if on else text

@@ -1,4 +1,4 @@
-"""What differs between two kernels: their specs in words, their counts in ratios, and one sentence on both."""
+"""The difference of two kernels: settings, counts with ratios, and one sentence on both."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from gemmgen.analysis.bottleneck import RESOURCES as NAMES
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.model import RESOURCES
+from gemmgen.analysis.recorded import measured
 from gemmgen.ir.types import WARP
 from gemmgen.report.table import duration, format_table
 from gemmgen.spec.model import TOGGLES, Spec
+from gemmgen.text.numbers import listed
 
 NOTABLE = 1.1
-"""A count that changes by less than this factor is not put into the sentence."""
+"""A count that changes by less than this factor is left out of the sentence."""
 MOST_TOLD = 3
 
 
 @dataclass(frozen=True)
 class SettingChange:
-    """One setting that differs; None where a spec does not have it. A toggle is named ``use float4``."""
+    """One setting that differs; None where a spec lacks it. A toggle is named ``use float4``."""
 
     setting: str
     before: str | None
@@ -33,7 +35,7 @@ class SettingChange:
 
     @property
     def words(self) -> str:
-        """What the verb is about: "float4", "tile block from 64x64x8 to 128x128x8"."""
+        """The object of the verb: "float4", "tile block from 64x64x8 to 128x128x8"."""
         name = self.setting.removeprefix("use ")
         if self.before is not None and self.after is not None:
             return f"{name} from {self.before} to {self.after}"
@@ -62,7 +64,7 @@ def _pieces(spec: Spec) -> str:
 
 
 def _lines(spec: Spec) -> dict[str, str]:
-    """The lines of a spec's text by setting, but its name and toggles."""
+    """The lines of a spec's text by setting, without its name and toggles."""
     out = {}
     for line in spec.to_text(comment=False).splitlines():
         words = line.split()
@@ -74,8 +76,9 @@ def _lines(spec: Spec) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of both kernels. ``counted``: an exact count; else what the compiler or the model says. ``seconds``: a
-    time. ``told``: how the sentence calls it, empty where it is not put there."""
+    """A figure of both kernels. ``name`` is its key in JSON, ``label`` its name in a table. ``counted``: an exact
+    count; else a figure of the compiler or the model. ``seconds``: a time. ``told``: its name in the sentence, empty
+    where the sentence leaves it out."""
 
     name: str
     before: float | None
@@ -88,14 +91,39 @@ class Figure:
     def ratio(self) -> float | None:
         return self.after / self.before if self.before and self.after is not None else None
 
+    @property
+    def label(self) -> str:
+        return LABELS.get(self.name, self.name)
+
+
+LABELS = {
+    "multiply-adds": "FMAs",
+    "shared load requests": "shared load requests, as written",
+    "shared load wavefronts": "shared load wavefronts, as written",
+    "shared load requests, compiled": "shared load requests, as compiled",
+    "shared load wavefronts, compiled": "shared load wavefronts, as compiled",
+    "FMAs a shared load, compiled": "FMAs per shared load, as compiled",
+    "threads a block": "threads per block",
+    "shared bytes a block": "shared bytes per block",
+    "registers a thread": "registers per thread",
+    "spilled bytes a thread": "spilled bytes per thread",
+    "blocks an SM": "blocks per SM",
+    "warps an SM": "warps per SM",
+    **{f"{r}, at least": f"{r} time" for r in RESOURCES},
+    "flop/byte of global memory, as tiled": "flop/byte of global memory",
+}
+"""Names in a table, where they are not those of the JSON."""
+
 
 def figures(a: Explanation, b: Explanation) -> list[Figure]:
-    """The counts, limits and times of two kernels, side by side."""
+    """The counts, limits and times of two kernels."""
     rows = [Figure(name, of(a), of(b), told=told) for name, told, of in _COUNTS]
     rows += [Figure(name, of(a), of(b), counted=False) for name, of in _LIMITS]
     used = [r for r in RESOURCES if r in a.bound.resources or r in b.bound.resources]
     rows += [Figure(f"{r}, at least", a.bound.seconds(r), b.bound.seconds(r), False, True) for r in used]
     rows.append(Figure("expected time", a.bound.total_s, b.bound.total_s, False, True))
+    was, now = (found.seconds if (found := measured(e)) else None for e in (a, b))
+    rows.append(Figure("measured time", was, now, False, True))
     return [f for f in rows if f.before is not None or f.after is not None]
 
 
@@ -115,7 +143,7 @@ def _total(space: str, op: str, name: str) -> Callable[[Explanation], float | No
 
 
 _COUNTS: Sequence[tuple[str, str, Callable[[Explanation], float | None]]] = (
-    ("multiply-adds", "multiply-adds", lambda e: e.counts.fma),
+    ("multiply-adds", "FMAs", lambda e: e.counts.fma),
     ("global load requests", "global load requests", _total("global", "load", "requests")),
     ("global load sectors", "global sectors read", _total("global", "load", "sectors")),
     ("global store requests", "", _total("global", "store", "requests")),
@@ -142,11 +170,12 @@ _LIMITS: Sequence[tuple[str, Callable[[Explanation], float | None]]] = (
 
 
 def figures_text(rows: Sequence[Figure], names: tuple[str, str]) -> str:
-    """The table of both kernels with ratios."""
+    """The table of both kernels with ratios; figures that are zero for both are left out."""
     cells: list[list[object]] = []
     for f in rows:
-        values = [_shown(f, v) for v in (f.before, f.after)]
-        cells.append([f.name, *values, "-" if f.ratio is None else f"x {f.ratio:.3g}"])
+        if f.before or f.after:
+            values = [_shown(f, v) for v in (f.before, f.after)]
+            cells.append([f.label, *values, "-" if f.ratio is None else f"x {f.ratio:.3g}"])
     return format_table(["", *names, "ratio"], cells)
 
 
@@ -159,28 +188,39 @@ def _shown(f: Figure, value: float | None) -> str:
 
 
 def sentence(a: Explanation, b: Explanation, changes: Sequence[SettingChange]) -> str:
-    """What changed, what that did to the counts, and to the time that is expected."""
+    """What changed, and its effect on the counts, the bottleneck, the expected and the measured time."""
     names = (a.ir.name, b.ir.name)
     if not changes:
-        return f"{names[0]} and {names[1]} say the same."
+        return f"{names[0]} and {names[1]} have the same settings."
     told = list(_told(figures(a, b)))
-    counts = f"{_listed(told)}; " if told else "the counts stay about the same; "
+    counts = f"{listed(told)}; " if told else f"no count changes by more than {NOTABLE - 1:.0%}; "
     was, now = a.bound, b.bound
     before, after = duration(was.total_s), duration(now.total_s)
     moves = f"{'falls' if now.total_s < was.total_s else 'rises'} from {before} to {after}"
     time = f"the expected time {'stays at ' + after if before == after else moves} (modelled)"
     binds = (
-        f"still bound by {NAMES[now.by]}"
+        f"still limited by {NAMES[now.by]}"
         if was.by == now.by
-        else f"bound by {NAMES[now.by]} and no more by {NAMES[was.by]}"
+        else f"now limited by {NAMES[now.by]}, no longer by {NAMES[was.by]}"
     )
-    return f"{names[1]} {_changes_told(changes)}: {counts}{time}, {binds}."
+    return f"{names[1]} {_changes_told(changes)}: {counts}{time}, {binds}.{_measured_told(a, b)}"
+
+
+def _measured_told(a: Explanation, b: Explanation) -> str:
+    """The measured times of both kernels; empty where one of them is not recorded."""
+    was, now = measured(a), measured(b)
+    if was is None or now is None:
+        return ""
+    before, after = duration(was.seconds), duration(now.seconds)
+    verb = "falls" if now.seconds < was.seconds else "rises"
+    moves = f"stays at {after}" if before == after else f"{verb} from {before} to {after}"
+    return f" The measured time {moves} ({now.source})."
 
 
 def _changes_told(changes: Sequence[SettingChange]) -> str:
     """ "adds transposeA and float4, changes tile block from 64x64x8 to 128x128x8"."""
     by_verb = {verb: [c.words for c in changes if c.verb == verb] for verb in ("adds", "drops", "changes")}
-    return ", ".join(f"{verb} {_listed(words)}" for verb, words in by_verb.items() if words)
+    return ", ".join(f"{verb} {listed(words)}" for verb, words in by_verb.items() if words)
 
 
 def _told(rows: Sequence[Figure]) -> Iterator[str]:
@@ -191,12 +231,8 @@ def _told(rows: Sequence[Figure]) -> Iterator[str]:
         yield f"{f.told} fall {1 / f.ratio:.3g}x" if f.ratio < 1 else f"{f.told} rise {f.ratio:.3g}x"
 
 
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def delta_dict(a: Explanation, b: Explanation) -> dict[str, Any]:
-    """Plain data: spec changes, figures with ratios, the sentence."""
+    """Plain data: changed settings, figures with ratios, the sentence."""
     changes = spec_changes(a.spec, b.spec)
     return {
         "kernels": [a.ir.name, b.ir.name],

@@ -1,4 +1,4 @@
-"""The ladder as a table: what each rung repairs and what it leaves, with what was timed or counted of it."""
+"""The ladder as a table: the bottleneck that each rung removes, the one that is left, and its times or counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.report.bench import Comparison, method
-from gemmgen.report.table import format_table
+from gemmgen.report.table import duration, format_table
+from gemmgen.text.wrap import wrapped
 
 if TYPE_CHECKING:
     from gemmgen.runtime.timing import Timing
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung of the ladder: its spec, the bottleneck it removes, and the one that then shows.
+    """A rung of the ladder: its spec, the bottleneck that it removes, and the bottleneck that is left.
 
-    A side branch is for shapes of its own: ``after`` names the rung that it leaves from, and ``most`` is the largest
-    (M, N, K) that it is for, None where that does not matter.
+    A side branch is for particular shapes: ``after`` names the rung that it starts from, and ``most`` is the largest
+    (M, N, K) that it is for; None: any.
     """
 
     spec: str
@@ -28,92 +29,97 @@ class Rung:
     most: tuple[int | None, int | None, int | None] = (None, None, None)
 
     def size(self, whole: tuple[int, int, int]) -> tuple[int, int, int]:
-        """The size at which it is shown on a ladder of that size."""
+        """The size at which a ladder of size ``whole`` shows it."""
         m, n, k = (extent if most is None else min(extent, most) for extent, most in zip(whole, self.most, strict=True))
         return m, n, k
 
     def label(self, number: int) -> str:
-        """What stands before its name in a table."""
+        """Its number in a table; "side" for a side branch."""
         return "side" if self.after else str(number)
 
 
 RUNGS: tuple[Rung, ...] = (
-    Rung("naive", "", "look-ups in L1: uncoalesced global memory, a warp's loads of A touch 32 rows"),
+    Rung("naive", "", "L1 tag lookups: uncoalesced loads, each warp load of A touches 32 rows"),
     Rung(
         "coalesced",
-        "look-ups in L1: coalesced, a warp's loads touch one row",
-        "look-ups in L1: two loads a multiply-add, as nothing is used twice",
+        "L1 tag lookups: coalesced, each warp load touches one row",
+        "L1 tag lookups: two loads per FMA, no value is reused",
     ),
-    Rung("smem", "look-ups in L1: a block shares its tiles", "shared memory: two loads a multiply-add"),
+    Rung(
+        "smem",
+        "L1 tag lookups: the threads of a block share tiles in shared memory",
+        "shared-memory bandwidth: two loads per FMA",
+    ),
     Rung(
         "regblock1d",
-        "shared memory: a value of B stays in a register",
-        "shared memory, still: nine loads for eight multiply-adds",
+        "shared-memory bandwidth: a value of B in a register feeds eight FMAs",
+        "shared-memory bandwidth: nine loads per eight FMAs",
     ),
     Rung(
         "regblock2d",
-        "shared memory: outer products in registers",
-        "shared memory: bank conflicts; and, unseen by the model, four times the global loads that are needed",
+        "shared-memory bandwidth: outer products in registers",
+        "shared-memory bandwidth: bank conflicts; not modelled: 4-byte global loads, four times as many as needed",
     ),
     Rung(
         "vectorized",
-        "global loads, unseen by the model: each moves 16 bytes, as shared loads do with A transposed",
-        "shared memory: the lanes of a warp lie far apart, and meet in banks",
+        "global load instructions (not modelled): 16 bytes per access, also from shared memory, as A is transposed",
+        "shared-memory bandwidth: the lanes of a warp read distant columns, which causes bank conflicts",
     ),
     Rung(
         "warptile",
-        "shared memory: the lanes of a warp lie close, and read fewer values",
-        "register ports: three blocks an SM, to fill one another's waits, leave a thread few registers to choose from",
+        "shared-memory bandwidth: the lanes of a warp are neighbours and read fewer distinct values",
+        "register-bank conflicts: three blocks per SM hide latency, but leave too few registers per thread to avoid "
+        "bank conflicts",
     ),
     Rung(
         "doublebuffer",
-        "register ports: a second buffer fills the waits, and two blocks an SM leave a thread more registers",
-        "latency of shared memory: no fragment is fetched ahead",
+        "register-bank conflicts: a second buffer hides latency, so two blocks per SM suffice and leave more registers "
+        "per thread",
+        "shared-memory latency: fragments are not loaded early",
     ),
     Rung(
         "cpasync",
-        "latency of shared memory: prefetch has fragments fetched a step ahead; cpasync, copies past the registers",
-        "register ports: products in plain order often find their operands in one bank",
+        "shared-memory latency: prefetch loads fragments one step early; cp.async bypasses registers",
+        "register-bank conflicts: in row order the operands of an FMA are often in one bank",
     ),
     Rung(
         "registerbanks",
-        "register ports: in snake order a product finds an operand of the one before at hand; A's tile is copied 16 "
-        "bytes an access",
-        "shared memory: its banks are busy while the schedulers are not; register ports cost nearly as much, as the "
-        "compiler mixes the steps",
+        "register-bank conflicts: snake order reuses an operand of the previous FMA; the A tile is copied 16 bytes per "
+        "access",
+        "shared-memory bandwidth: the banks are busy while the schedulers stall; register-bank conflicts cost nearly "
+        "as much, because the compiler mixes the FMAs of several steps",
     ),
     Rung(
         "tma",
-        "register ports: each step is closed, and keeps its order; and one thread starts the copy of a whole tile",
-        "other instructions: closed steps take some more; and, unseen by the model, all warps wait for one another at "
-        "each tile's barrier",
+        "register-bank conflicts: separators keep the FMA order of each step; one thread issues the TMA copies",
+        "non-FMA instructions: separators add some; not modelled: all warps stall at the barrier of each tile",
     ),
     Rung(
         "pipelined",
-        "waits at barriers, unseen by the model: each warp releases a tile by itself, and three are in flight",
-        "other instructions: 7 in 100 of the main loop, as steps stay closed",
+        "barrier stalls (not modelled): each warp releases a stage by itself, and three stages are in flight",
+        "non-FMA instructions: 7% of the main loop, because separators keep steps apart",
     ),
     Rung(
         "splitk",
-        "idle multiprocessors where C has few tiles: four blocks share a sum",
-        "the launch itself: a product so small is soon done",
+        "idle SMs where C has few tiles: four blocks share each sum over K",
+        "launch overhead: the product itself takes little time",
         after="vectorized",
         most=(512, 512, 512),
     ),
     Rung(
         "skinny",
-        "wasted rows of the tile where C has few: B is read once; and latency of global memory: much of it on its way",
-        "shared memory: small pieces use what they read few times; and DRAM bandwidth, as much: the bytes of B",
+        "unused tile rows where C has few rows: B is read once; global-memory latency: many loads are in flight",
+        "shared-memory bandwidth: small thread tiles reuse each value few times; DRAM bandwidth for B costs as much",
         after="cpasync",
         most=(16, None, None),
     ),
 )
-"""What a rung leaves starts with the name that the model gives its bottleneck on an H200 at 4096x4096x4096."""
+"""``leaves`` starts with the name that the model gives the rung's bottleneck on an H200 at 4096x4096x4096."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Counts of one kernel in the simulator, over the whole product."""
+    """Exact counts of one kernel for the whole product."""
 
     global_load_requests: int
     global_load_sectors: int
@@ -127,7 +133,7 @@ class Counted:
 
     @classmethod
     def of(cls, counters: Mapping[str, Any]) -> Counted:
-        """From ``Simulation.counters``, or an explanation's."""
+        """From ``Simulation.counters`` or an explanation's."""
         loads, shared = counters["global"]["load"], counters["shared"]["load"]
         boxes = [a for a in counters["accesses"] if a["space"] == "tma"]
         return cls(
@@ -145,10 +151,11 @@ class Counted:
 
 @dataclass(frozen=True)
 class RungResult:
-    """One line of the ladder. ``timed`` on a GPU; elsewhere ``counted``, where the kernel can be.
+    """One row of the ladder. ``timed`` on a GPU; elsewhere ``counted``, where the kernel can be counted.
 
     ``comparison`` is the run at the rung's own size, where that is not the ladder's; ``skipped`` says why a rung was
-    not run on this GPU.
+    not run on this GPU. ``expected_s`` is the modelled time, ``recorded_s`` a time measured earlier on the same GPU,
+    each where it is known.
     """
 
     rung: Rung
@@ -157,17 +164,20 @@ class RungResult:
     counted: Counted | None = None
     comparison: Comparison | None = None
     skipped: str = ""
+    expected_s: float | None = None
+    recorded_s: float | None = None
 
 
 @dataclass(frozen=True)
 class LadderResult:
-    """The ladder at one size, on one machine: ``machine`` says where. ``comparison`` is the run on a GPU, cuBLAS
-    included where it is there; None in the simulator."""
+    """The ladder at one size on one machine, which ``machine`` describes. ``comparison`` is the run on a GPU, with
+    cuBLAS where it is installed; None in the simulator. ``modelled`` names the GPU of expected and recorded times."""
 
     size: tuple[int, int, int]
     machine: Mapping[str, Any]
     rungs: Sequence[RungResult]
     comparison: Comparison | None = None
+    modelled: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: times in seconds, rates in GFLOP/s."""
@@ -200,11 +210,11 @@ class LadderResult:
         }
 
     def run_of(self, result: RungResult) -> Comparison | None:
-        """The run in which a rung was timed."""
+        """The run that timed a rung."""
         return result.comparison or self.comparison
 
     def lead(self, number: int) -> list[object]:
-        """Number and name of a rung, with its size where that is its own."""
+        """Number and name of a rung, with its size where that differs from the ladder's."""
         rung = self.rungs[number].rung
         own = rung.size(self.size)
         name = rung.spec if own == tuple(self.size) else f"{rung.spec} {'x'.join(map(str, own))}"
@@ -212,7 +222,7 @@ class LadderResult:
 
 
 def ladder_table(result: LadderResult) -> str:
-    """The lesson's table: times where there is a GPU, counts where there is none."""
+    """Times where there is a GPU, counts where there is none."""
     return counted_table(result) if result.comparison is None else timed_table(result, result.comparison)
 
 
@@ -226,7 +236,7 @@ def timed_table(result: LadderResult, run: Comparison) -> str:
     if run.base is not None:
         rows.append([None, "cuBLAS", *run.cells(run.base), None, None])
     headers = ["#", "kernel", "time", "spread", "GFLOP/s", "of cuBLAS", "bottleneck fixed", "new bottleneck"]
-    return f"{format_table(headers, rows)}\n{method(run)}\n{SIDE_EXPLAINED}"
+    return "\n".join([format_table(headers, rows, keys=2), "", wrapped(method(run)), wrapped(SIDE_EXPLAINED)])
 
 
 def counted_table(result: LadderResult) -> str:
@@ -234,21 +244,43 @@ def counted_table(result: LadderResult) -> str:
     for number, line in enumerate(result.rungs):
         c, rung = line.counted, line.rung
         counts: list[object] = [None] * 4
-        if c is not None:  # else nobody knows how to count this kernel
+        if c is not None:  # else the kernel cannot be counted
             moved = c.global_load_sectors + c.tma_load_sectors
             used = f"{(c.global_load_bytes_used + c.tma_load_bytes) / max(1, 32 * moved):.0%}"
             a_load = f"{c.fma / max(1, 32 * c.shared_load_requests):.1f}" if c.shared_load_requests else None
             counts = [moved, used, c.shared_load_wavefronts, a_load]
-        rows.append([*result.lead(number), *counts, rung.fixes or None, rung.leaves])
-    headers = [
-        "#", "kernel", "global sectors", "of them used", "shared wavefronts", "FMA a shared load", "bottleneck fixed",
-        "new bottleneck",
+        rows.append([*result.lead(number), *_known_times(result, line), *counts, rung.fixes or None, rung.leaves])
+    headers: list[str] = [
+        "#", "kernel", *filter(None, _known_times(result)), "global sectors", "bytes used", "shared wavefronts",
+        "FMAs per shared load", "bottleneck fixed", "new bottleneck",
     ]  # fmt: skip
-    return f"{format_table(headers, rows)}\n{COUNTS_EXPLAINED}\n{SIDE_EXPLAINED}"
+    notes = [COUNTS_EXPLAINED, _times_explained(result), SIDE_EXPLAINED]
+    return "\n".join([format_table(headers, rows, keys=2), "", *(wrapped(note) for note in notes if note)])
 
 
-SIDE_EXPLAINED = "side: a branch for shapes of its own; in each dimension no larger than what it is for"
+def _known_times(result: LadderResult, line: RungResult | None = None) -> list[str | None]:
+    """The expected and the measured time of a row, or their headers; a time that no row has is left out."""
+    found: list[str | None] = []
+    if any(r.expected_s is not None for r in result.rungs):
+        found.append("expected" if line is None else _time(line.expected_s))
+    if any(r.recorded_s is not None for r in result.rungs):
+        found.append("measured" if line is None else _time(line.recorded_s))
+    return found
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else duration(seconds)
+
+
+def _times_explained(result: LadderResult) -> str:
+    """On which GPU the times are modelled and were measured; empty where there are none."""
+    what = [name for name in ("expected", "measured") if name in _known_times(result)]
+    how = {"expected": "modelled for", "measured": "recorded on"}
+    return "; ".join(f"{name}: time {how[name]} an {result.modelled}" for name in what)
+
+
+SIDE_EXPLAINED = "side: a branch for particular shapes, shown at no more than the shape that it is for"
 COUNTS_EXPLAINED = (
-    "loads only: 32-byte sectors read from global memory, TMA's boxes among them, and the part of their bytes that\n"
-    "was asked for; wavefronts are how often shared memory serves a warp; FMA a shared load is for one thread"
+    "Counts are of loads. Global sectors: 32 bytes each, TMA boxes included; bytes used: share of the sectors' bytes "
+    "that lanes request; wavefronts: passes of the shared-memory banks; FMAs per shared load: of one thread."
 )

@@ -1,27 +1,31 @@
-"""Recorded results of ``gemmgen ladder --json`` and ``gemmgen bench --suite --json`` as Markdown: what the README shows
-of a GPU."""
+"""Recorded results of ``gemmgen ladder --json`` and ``gemmgen bench --suite --json`` as Markdown, for the pages of the
+documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gemmgen.report.ladder import RUNGS
 from gemmgen.report.settings import markdown
+
+WORDS = {rung.spec: (rung.fixes, rung.leaves) for rung in RUNGS}
+"""Today's words for each rung; a record has those of its day."""
 
 
 def measured_markdown(recorded: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    """One table for each recorded run: GFLOP/s and share of cuBLAS of every rung, and what it ran on."""
+    """One table per recorded run: GFLOP/s and share of cuBLAS of each rung, with GPU, driver and commit."""
     runs = [recorded] if isinstance(recorded, Mapping) else recorded
     return "\n\n".join(suite(run) if "suite" in run else one(run) for run in runs)
 
 
 def suite(run: Mapping[str, Any]) -> str:
-    """``gemmgen.matmul`` beside cuBLAS, a row a shape."""
+    """``gemmgen.matmul`` beside cuBLAS, one row per shape."""
     rows = [r for r in run["rows"] if "ratio" in r]
     heading = (
         f"gemmgen.matmul beside {run['baseline']} at {len(rows)} shapes on {run['gpu']}, driver {run['driver']} "
-        f"(commit {run['commit'][:12]}): geometric mean {run['geometric_mean']:.2f} of cuBLAS, at least 1.00 at "
-        f"{sum(r['ratio'] >= 1 for r in rows)}:"
+        f"(commit {run['commit'][:12]}). Speed relative to cuBLAS: geometric mean {run['geometric_mean']:.2f}, "
+        f"at least 1.00 at {sum(r['ratio'] >= 1 for r in rows)} shapes:"
     )
     table = [
         [
@@ -39,7 +43,7 @@ def suite(run: Mapping[str, Any]) -> str:
 def one(run: Mapping[str, Any]) -> str:
     size = "x".join(map(str, run["size"]))
     baseline = run["baseline"]
-    against = f", beside {baseline['description']}, in one run" if baseline else ""
+    against = f", beside {baseline['description']} in the same run" if baseline else ""
     commit = f" (commit {run['commit'][:12]})" if run["commit"] else ""
     heading = f"{size} on {run['gpu']}, driver {run['driver']}{against}{commit}:"
     rows = [row(rung, run["size"]) for rung in run["rungs"] if not rung.get("skipped")]
@@ -54,8 +58,8 @@ def row(rung: Mapping[str, Any], size: Sequence[int]) -> list[str]:
     name = rung["kernel"] if list(own) == list(size) else f"{rung['kernel']}, {'x'.join(map(str, own))}"
     percent = rung["percent_of_cublas"]
     share = "" if percent is None else f"{percent:.1f}%"
-    fixed = rung["bottleneck_fixed"] or ""
-    return [name, milliseconds(rung), f"{rung['gflops']:,.0f}", share, fixed, rung["new_bottleneck"]]
+    recorded = (rung["bottleneck_fixed"] or "", rung["new_bottleneck"])
+    return [name, milliseconds(rung), f"{rung['gflops']:,.0f}", share, *WORDS.get(rung["kernel"], recorded)]
 
 
 def milliseconds(timing: Mapping[str, Any]) -> str:

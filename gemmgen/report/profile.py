@@ -1,23 +1,25 @@
-"""Counters beside predictions, as a table."""
+"""Hardware counters beside predicted counts, as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gemmgen.analysis.bottleneck import RESOURCES
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.counters import BUSY, DRAM_READ, TIME, Comparison, compare, is_asynchronous
 from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.traffic import compulsory_bytes
 from gemmgen.report.table import duration, format_table
+from gemmgen.text.wrap import wrapped
 
 
 def profile_text(e: Explanation, values: Mapping[str, float]) -> str:
-    """Every count, the time, and how busy each resource was, predicted beside measured."""
+    """Counts, the time and the utilisation of each resource, predicted and measured."""
     m, n, k = e.size
     head = f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, {e.ir.variant.label} variant"
     rows = [_row(c) for c in compare(e, values)]
-    table = format_table(["count", "predicted", "measured", "off", ""], rows)
-    return "\n".join([head, table, *_notes(e), *_times(e, values)])
+    table = format_table(["count", "predicted", "measured", "difference", ""], rows)
+    return "\n".join([wrapped(head), table, *(wrapped(line) for line in (*_notes(e), *_times(e, values)))])
 
 
 def _row(c: Comparison) -> list[object]:
@@ -34,13 +36,15 @@ def _notes(e: Explanation) -> list[str]:
     written, compiled = as_written(e.counts), as_compiled(e.counts, e.compiled.loop if e.compiled else None)
     lines = []
     if written.requests:
-        how = "as its widths in the machine code say" if compiled.seen else "as may be; its code was not seen to"
+        how = (
+            "as the load widths in the SASS say" if compiled.seen else "merged as far as possible (SASS not inspected)"
+        )
         lines.append(
             f"shared loads as written: {written.requests:,} requests, {written.wavefronts:,} wavefronts; "
-            f"above they are as compiled, {how}"
+            f"the table counts them as compiled, {how}"
         )
     if is_asynchronous(e):
-        lines.append("copies past the registers are counted apart: they are neither loads nor stores to the counters")
+        lines.append("asynchronous copies are counted separately: the counters do not count them as loads or stores")
     return lines
 
 
@@ -49,13 +53,13 @@ def _times(e: Explanation, values: Mapping[str, float]) -> list[str]:
     if TIME in values:
         expected, measured = e.bound.total_s, values[TIME]
         lines.append(
-            f"time {duration(measured)} measured under the profiler, {duration(expected)} expected "
-            f"({expected / measured - 1:+.0%}); bound by {e.bound.by} by the model"
+            f"time: {duration(measured)} measured under the profiler, {duration(expected)} expected "
+            f"({expected / measured - 1:+.0%}); limited by: {RESOURCES[e.bound.by]} (modelled)"
         )
     if DRAM_READ in values:
         least = compulsory_bytes(e.size, e.beta) - 4 * e.size[0] * e.size[1]
-        lines.append(f"{values[DRAM_READ]:,.0f} bytes read from DRAM, at least {least:,} are")
+        lines.append(f"DRAM: {values[DRAM_READ]:,.0f} bytes read, at least {least:,} needed")
     busy = {r: values[name] for r, name in BUSY.items() if name in values}
     if busy:
-        lines.append("busy, of the peak: " + ", ".join(f"{r} {percent:.0f}%" for r, percent in busy.items()))
+        lines.append("utilisation, of the peak: " + ", ".join(f"{r} {percent:.0f}%" for r, percent in busy.items()))
     return lines

@@ -1,4 +1,4 @@
-"""The table of settings as Markdown, read from the model: what the README shows."""
+"""The table of settings as Markdown, read from ``spec/model.py``, for docs/language.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[
 
 
 def form(setting: Setting) -> str:
-    """How the rest of a setting's line reads."""
+    """The form of the rest of a setting's line."""
     match setting.form:
         case "name":
             return "NAME"
@@ -51,7 +51,7 @@ def form(setting: Setting) -> str:
 
 
 def choices(values: Sequence[object]) -> str:
-    """``1..8`` for numbers in a row, else every choice."""
+    """``1..8`` for consecutive numbers, else every choice."""
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) == len(values) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]}..{numbers[-1]}"
@@ -59,9 +59,9 @@ def choices(values: Sequence[object]) -> str:
 
 
 def default(setting: Setting) -> str:
-    """What a spec without the line gets, as it would be written there."""
+    """The value where a spec lacks the line, as the line would have it."""
     if setting.required:
-        return "must be given"
+        return "required"
     match setting.form:
         case "operands":
             return f"`{DTYPES[0]} {ORDERS[0]}` each"

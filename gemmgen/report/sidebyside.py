@@ -1,4 +1,4 @@
-"""Differences of texts for a terminal: line under line, or side by side."""
+"""Differences of two texts for a terminal: one below the other, or side by side."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from gemmgen.report.colour import Style, paint
+from gemmgen.text.wrap import folded
 
 CONTEXT = 2
 NARROWEST = 40
+WIDE = 140
+"""Columns from which texts stand side by side."""
 MARKS: dict[str, Style] = {"+": "green", "-": "red", "@": "blue"}
 
 
-def unified(a: str, b: str, names: tuple[str, str], colour: bool) -> str:
-    """Lines that differ, one under the other, with the lines around them; empty where the texts are equal."""
+def differences(a: str, b: str, names: tuple[str, str], width: int, colour: bool) -> str:
+    """Side by side where ``width`` has room for lines of code, else one below the other."""
+    return (side_by_side if width >= WIDE else unified)(a, b, names, width=width, colour=colour)
+
+
+def unified(a: str, b: str, names: tuple[str, str], colour: bool, width: int | None = None) -> str:
+    """Changed lines one below the other, with context; empty where the texts are equal. Lines longer than ``width``
+    (None: the terminal's) are folded."""
     lines = difflib.unified_diff(a.splitlines(), b.splitlines(), *names, lineterm="", n=CONTEXT)
-    return "\n".join(_marked(line, colour) for line in lines)
+    return "\n".join(_marked(line, colour, width) for line in lines)
 
 
-def _marked(line: str, colour: bool) -> str:
-    style = MARKS.get(line[:1])
-    return paint(line, style, colour) if style else line
+def _marked(line: str, colour: bool, width: int | None) -> str:
+    indent = len(line[1:]) - len(line[1:].lstrip())
+    style, shown = MARKS.get(line[:1]), folded(line, width, line[:1] + " " * (indent + 4))
+    return paint(shown, style, colour) if style else shown
 
 
 def side_by_side(a: str, b: str, names: tuple[str, str], width: int, colour: bool) -> str:
-    """Lines that differ beside one another, ``width`` columns in all, with the lines around them.
+    """Changed lines side by side in ``width`` columns, with context.
 
-    Between the two stands ``|`` where a line was changed, ``<`` or ``>`` where only one side has it. Empty where the
-    texts are equal.
+    ``|`` marks a changed line, ``<`` or ``>`` a line that only one side has. Empty where the texts are equal.
     """
     left, right = a.splitlines(), b.splitlines()
     each = max(NARROWEST, (width - 3) // 2)
@@ -61,7 +70,7 @@ def _painted(text: str | None, style: Style, colour: bool) -> str:
 
 
 def _folded(line: str | None, width: int) -> Iterator[str | None]:
-    """A line in pieces of a width, then None for ever."""
+    """A line in pieces of at most ``width`` characters, then None without end."""
     if line is not None:
         yield line[:width]
         for start in range(width, len(line), width - 4):
@@ -71,7 +80,7 @@ def _folded(line: str | None, width: int) -> Iterator[str | None]:
 
 
 def body(cuda: str) -> str:
-    """CUDA text without the comment at its head, which repeats the spec."""
+    """CUDA text without its header comment, which repeats the spec."""
     lines = cuda.splitlines()
     first = next((i for i, line in enumerate(lines) if line and not line.startswith("//")), 0)
     return "\n".join(lines[first:])

@@ -1,4 +1,4 @@
-"""``gemmgen.matmul`` beside cuBLAS over a suite of shapes, as a table and as JSON."""
+"""``gemmgen.matmul`` beside cuBLAS on a suite of shapes, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.report.table import duration, format_table
+from gemmgen.text.wrap import wrapped
 
 if TYPE_CHECKING:
     from gemmgen.dispatch.select import Choice
     from gemmgen.runtime.timing import Bench, Timing
 
 METHOD = (
-    "each shape in one run: {how} of gemmgen.matmul's kernel and of cuBLAS, taking turns, over one set of operands "
+    "each shape in one run: {how} of gemmgen.matmul's kernel and of cuBLAS, alternating, on one set of operands "
     "(warm L2), random normal data, medians of {samples} samples; each result verified in float64 before it is timed"
 )
 HEADERS = ("shape", "kernel", "gemmgen", "cuBLAS", "ratio", "spread", "TFLOP/s")
@@ -22,7 +23,7 @@ HEADERS = ("shape", "kernel", "gemmgen", "cuBLAS", "ratio", "spread", "TFLOP/s")
 
 @dataclass(frozen=True)
 class Row:
-    """One shape: gemmgen first, cuBLAS second in ``bench.timings``."""
+    """One shape. ``bench.timings`` has gemmgen first and cuBLAS second."""
 
     bench: Bench
     choice: Choice
@@ -38,11 +39,11 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times faster than cuBLAS."""
+        """Speed relative to cuBLAS: above 1 is faster."""
         return self.theirs.median_s / self.ours.median_s
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: times in seconds; ``spread`` the larger of the two sides', between quartiles."""
+        """As JSON: times in seconds; ``spread`` between quartiles, the larger of both sides."""
         m, n, k = self.bench.size
         return {
             "m": m, "n": n, "k": k,
@@ -76,12 +77,12 @@ class Broken:
 
 
 def geometric_mean(rows: Sequence[Row]) -> float | None:
-    """Of the ratios; None where there is none."""
+    """Geometric mean of the ratios; None without rows."""
     return exp(sum(log(row.ratio) for row in rows) / len(rows)) if rows else None
 
 
 def method(rows: Sequence[Row]) -> str:
-    """How it was measured, in a sentence."""
+    """How the times were measured, as a sentence."""
     captured = all(row.bench.method == "graph" for row in rows)
     how = "graph replay" if captured else "graph replay, or events around launches (see each row's method),"
     samples = sorted({t.samples for row in rows for t in row.bench.timings}) or [0]
@@ -89,7 +90,7 @@ def method(rows: Sequence[Row]) -> str:
 
 
 def suite_dict(name: str, baseline: str, rows: Sequence[Row | Broken]) -> dict[str, Any]:
-    """As JSON, without what it ran on."""
+    """As JSON, without the machine."""
     good = [row for row in rows if isinstance(row, Row)]
     return {
         "suite": name,
@@ -108,8 +109,8 @@ def suite_table(baseline: str, rows: Sequence[Row | Broken]) -> str:
     body = [_cells(row) for row in rows]
     mean = geometric_mean(good)
     level = sum(row.ratio >= 1 for row in good)
-    said = "" if mean is None else f"geometric mean {mean:.3f}, {level} of {len(rows)} shapes at 1 or over; "
-    return f"{format_table(HEADERS, body)}\n{said}baseline {baseline}\n{method(good)}"
+    said = "" if mean is None else f"geometric mean {mean:.3f}, {level} of {len(rows)} shapes at 1 or above; "
+    return "\n".join([format_table(HEADERS, body), wrapped(f"{said}baseline {baseline}"), wrapped(method(good))])
 
 
 def _cells(row: Row | Broken) -> list[object]:

@@ -1,4 +1,4 @@
-"""What tuning found, as tables, as JSON, and as plots of GFLOP/s against each parameter."""
+"""Results of tuning as JSON, records as a table, and plots of GFLOP/s against each parameter."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.table import duration, format_table
-from gemmgen.spec.model import TOGGLES
 from gemmgen.spec.tuning import TUNABLE, shown_value
+from gemmgen.text.wrap import wrapped
+from gemmgen.tune.printed import labels, shared_text
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
     from gemmgen.tune.records import Record
     from gemmgen.tune.tuner import Trial, TuneResult
 
-SHOWN = 10
 BAR = 40
-ELSEWHERE = ("kernel", "tile", "use", "tune")
-"""Lines of a spec that a label says otherwise, or not at all."""
 
 
 def result_dict(result: TuneResult) -> dict[str, Any]:
@@ -53,106 +51,30 @@ def _trial_dict(t: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def result_text(result: TuneResult) -> str:
-    """The winner, the runners-up, what failed, and what was left out."""
-    size = "x".join(map(str, result.shape))
-    parts = [f"{size} on {result.gpu}{'' if result.measured else ', by the model alone: nothing was measured'}", ""]
-    parts += [_trials_table(result), "", _left_out(result)]
-    failed = [t for t in result.trials if t.status == "failed"]
-    if failed:
-        shown = failed[:SHOWN]
-        named = zip(labels([t.spec for t in shown]), shown, strict=True)
-        parts += ["", f"{len(failed)} failed:", *(f"  {label}: {t.reason[:140]}" for label, t in named)]
-    return "\n".join([*parts, "", result.best.to_text(comment=False).rstrip()])
-
-
-def _trials_table(result: TuneResult) -> str:
-    good = [t for t in result.trials if t.status != "failed"][:SHOWN]
-    specs = [t.spec for t in good]
-    named = list(zip(labels(specs), good, strict=True))
-    if result.measured:
-        headers: Sequence[str] = ("kernel", "time", "spread", "GFLOP/s", "registers", "timed", "")
-        rows = [[label, *_timed(result, t)] for label, t in named]
-    else:
-        headers = ("kernel", "modelled", "GFLOP/s")
-        rows = [[label, duration(t.modelled_s), _rate(result, t.modelled_s)] for label, t in named]
-    return "\n".join(filter(None, (format_table(headers, rows), shared_text(specs))))
-
-
-def _timed(result: TuneResult, t: Trial) -> list[object]:
-    seconds = t.seconds or 0.0
-    how = ["final" if t.final else "screened", "recorded" if t.recorded else ""]
-    return [duration(seconds), f"{100 * (t.spread or 0):.1f}%", _rate(result, seconds), t.registers, *how]
-
-
-def _rate(result: TuneResult, seconds: float) -> str:
-    m, n, k = result.shape
-    return f"{2.0 * m * n * k / seconds / 1e9:,.0f}"
-
-
-def _left_out(result: TuneResult) -> str:
-    tried = len(result.trials)
-    left, done = ("before compiling", "tried") if result.measured else ("by rule or model", "modelled; none was run")
-    looked_at = f"{result.combinations} combinations"
-    if result.possible > result.combinations:
-        drawn = "drawn at random (give fewer values to try all)"
-        looked_at = f"{result.combinations} of {result.possible} combinations, {drawn}"
-    said = f"{looked_at}, {len(result.pruned)} left out {left}, {tried} {done}"
-    noise = sum(t.discarded for t in result.trials)
-    if result.measured:
-        said += f", {result.timings} timings in {result.wall_s:.1f} s, {noise} contended samples discarded"
-    return "\n".join([said, *(f"  {count} by the {by}: {why}" for by, why, count in result.pruning[:SHOWN])])
-
-
-def labels(specs: Sequence[Spec]) -> list[str]:
-    """Each of the specs that are listed together in a line: its tiles, and of all else that is on what not all have."""
-    rows = [_parts(spec) for spec in specs]
-    shared = _shared(rows)
-    return [
-        " ".join([*tiles(spec), *(part for part in row if part not in shared)])
-        for spec, row in zip(specs, rows, strict=True)
-    ]
-
-
-def shared_text(specs: Sequence[Spec]) -> str:
-    """What the labels of several specs leave out; empty where that is nothing."""
-    shared = _shared([_parts(spec) for spec in specs])
-    return f"all of them: {', '.join(shared)}" if shared else ""
-
-
-def tiles(spec: Spec) -> list[str]:
-    """The sizes of a spec's tiles: of its block, of a warp (w), of a thread (t) and the pieces that it has of them."""
-    sizes = ["x".join(map(str, spec.block))]
-    if spec.warp is not None and spec.has("warptile"):
-        sizes.append("w" + "x".join(map(str, spec.warp)))
-    sizes.append("t" + "x".join(map(str, spec.thread)))
-    pieces = "x".join(map(str, spec.warp_iterations))
-    return [*sizes, f"{pieces} pieces"] if pieces != "1x1" else sizes
-
-
-def _parts(spec: Spec) -> list[str]:
-    """All but the tiles, as the language's tables have it: what is on, then lines that are not at their default."""
-    lines = [line for line in spec.to_text(comment=False).splitlines() if line.split()[0] not in ELSEWHERE]
-    return [t.name for t in TOGGLES if spec.has(t.name)] + [" ".join(line.split()) for line in lines]
-
-
-def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [part for part in rows[0] if all(part in row for row in rows)] if rows else []
-
-
 def records_table(records: Sequence[Record]) -> str:
-    """Recorded results, one a row; with several machines each row says which."""
+    """Recorded results, one per row, and the machines on which they were measured."""
     specs = [spec_of(r) for r in records]
     known = [spec for spec in specs if spec is not None]
     told = iter(labels(known))
     named = [r.key if spec is None else next(told) for r, spec in zip(records, specs, strict=True)]
     headers = ("shape", "kernel", "time", "spread", "GFLOP/s", "timed", "L2", "status", "machine")
-    rows = [_record_row(label, r) for label, r in zip(named, records, strict=True)]
-    return "\n".join(filter(None, (format_table(headers, rows), shared_text(known))))
+    machines = list(dict.fromkeys(map(_machine, records)))
+    cells = [
+        [*_record_cells(r, label), machines.index(_machine(r)) + 1] for label, r in zip(named, records, strict=True)
+    ]
+    several = len(machines) > 1
+    rows = cells if several else [row[:-1] for row in cells]
+    notes = [f"machine{f' {i}' if several else ''}: {machine}" for i, machine in enumerate(machines, 1)]
+    notes += filter(None, [shared_text(known)])
+    return "\n".join([format_table(headers[: len(rows[0])], rows), *(wrapped(n, first="", rest="  ") for n in notes)])
+
+
+def _machine(r: Record) -> str:
+    return f"{r.machine.gpu}, driver {r.machine.driver}, NVRTC {r.machine.nvrtc}"
 
 
 def spec_of(record: Record) -> Spec | None:
-    """None where this gemmgen has no such spec any more."""
+    """None where this version of gemmgen refuses the recorded spec."""
     from gemmgen.api.specs import parse
 
     try:
@@ -161,13 +83,12 @@ def spec_of(record: Record) -> Spec | None:
         return None
 
 
-def _record_row(label: str, r: Record) -> list[object]:
+def _record_cells(r: Record, label: str) -> list[object]:
     seconds = "-" if r.seconds is None else duration(r.seconds)
     rate = "-" if r.gflops is None else f"{r.gflops:,.0f}"
     spread = "-" if r.spread is None else f"{100 * r.spread:.1f}%"
     timed, cache = "final" if r.level else "screened", "warm" if r.warm else "cold"
-    machine = f"{r.machine.gpu}, {r.machine.driver}, NVRTC {r.machine.nvrtc}"
-    return ["x".join(map(str, r.shape)), label, seconds, spread, rate, timed, cache, r.status, machine]
+    return ["x".join(map(str, r.shape)), label, seconds, spread, rate, timed, cache, r.status]
 
 
 # --- Plots ----------------------------------------------------------------------------------------------------------
@@ -175,7 +96,7 @@ def _record_row(label: str, r: Record) -> list[object]:
 
 @dataclass(frozen=True)
 class Points:
-    """One parameter: its values in order, and the GFLOP/s of every trial that has each."""
+    """One parameter: its values in order, and the GFLOP/s of every trial with each value."""
 
     name: str
     values: Mapping[str, tuple[float, ...]]
@@ -214,14 +135,14 @@ def _setting(spec: Spec, name: str) -> Any:
 
 
 def rates(result: TuneResult) -> list[tuple[Spec, float]]:
-    """(spec, GFLOP/s) of every trial that has a time; modelled ones where nothing was measured."""
+    """(spec, GFLOP/s) of every trial with a time; modelled times where nothing was measured."""
     m, n, k = result.shape
     timed = [(t.spec, t.seconds if result.measured else t.modelled_s) for t in result.trials]
     return [(spec, 2.0 * m * n * k / seconds / 1e9) for spec, seconds in timed if seconds]
 
 
 def only_left(result: TuneResult) -> list[str]:
-    """A line for each setting of which one value is left in the plot, as kernels with the others have no time."""
+    """A line per setting with one value left in the plot, because no kernel with another value has a time."""
     kept: dict[str, set[str]] = {}
     gone: dict[str, set[str]] = {}
     timed = {t.label for t in result.trials if t.seconds or not result.measured}
@@ -241,9 +162,9 @@ def _in_order(values: Iterable[str]) -> str:
 
 
 def plot_text(found: Sequence[Points], title: str = "", notes: Sequence[str] = ()) -> str:
-    """Bars of text: the best GFLOP/s with each value of each parameter, under a heading where there is a ``title``."""
-    head = [f"{title}: GFLOP/s of the fastest kernel with each value", ""] if title else []
-    return "\n".join([*head, _bars(found), *notes])
+    """Bars of text: the best GFLOP/s for each value of each parameter, under a heading where there is a ``title``."""
+    head = [wrapped(f"{title}: GFLOP/s of the fastest kernel with each value"), ""] if title else []
+    return "\n".join([*head, _bars(found), *(wrapped(note, first="", rest="  ") for note in notes)])
 
 
 def _bars(found: Sequence[Points]) -> str:
@@ -253,7 +174,7 @@ def _bars(found: Sequence[Points]) -> str:
         width = max(map(len, p.values))
         lines += [p.name]
         lines += [f"  {v:<{width}}  {'#' * round(BAR * r / highest):<{BAR}} {r:,.0f}" for v, r in p.best.items()]
-    return "\n".join(lines) if lines else "nothing differs between the kernels that were timed"
+    return "\n".join(lines) if lines else "the timed kernels differ in no setting"
 
 
 def require_plot() -> None:
@@ -266,8 +187,8 @@ def require_plot() -> None:
 
 
 def plot_image(found: Sequence[Points], title: str, kind: str) -> bytes:
-    """The same as an image, "svg" or "png": a panel a parameter, a dot a trial. Raises GemmgenError where matplotlib is
-    missing."""
+    """The same as an image, "svg" or "png": one panel per parameter, one dot per trial. Raises GemmgenError where
+    matplotlib is missing."""
     require_plot()
     import matplotlib
 

@@ -191,6 +191,9 @@ class Spec:
 
         return to_text(self, comment)
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     @property
     def written(self) -> tuple[Hashable, ...]:
         """What equality leaves out. Who remembers by specs what has them or their lines in it, adds this to the key."""

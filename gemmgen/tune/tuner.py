@@ -87,6 +87,11 @@ class TuneResult:
         m, n, k = self.shape
         return 2.0 * m * n * k / self.best_s / 1e9
 
+    def __str__(self) -> str:
+        from gemmgen.tune.printed import result_text
+
+        return result_text(self)
+
     @property
     def pruning(self) -> list[tuple[str, str, int]]:
         """(by, why, how many) were left out before compiling."""

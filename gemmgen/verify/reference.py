@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gemmgen.ir.types import BF16, F32
 from gemmgen.launch.planning import as_float32
+from gemmgen.text.numbers import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,13 +43,14 @@ class Verification:
 
     def __str__(self) -> str:
         if self.reason:
-            return f"wrong: {self.reason}"
+            return f"FAIL: {self.reason}"
         if self.where is None:
-            return "right: C has no elements"
-        at = f"C[{self.where[0]}, {self.where[1]}]: got {self.got!r}, want {self.want!r}, bound {self.bound:.3g}"
+            return "PASS: C has no elements"
+        element = f"C[{self.where[0]}, {self.where[1]}]: got {self.got!r}, expected {self.want!r}"
+        at = f"{element}, tolerance {self.bound:.3g}"
         if self.ok:
-            return f"right: largest error {self.max_error:.3g}; nearest to its bound is {at}"
-        return f"wrong: {self.wrong} element{'s' if self.wrong != 1 else ''} out of bounds, worst {at}"
+            return f"PASS: largest error {self.max_error:.3g}; closest to the tolerance: {at}"
+        return f"FAIL: {counted(self.wrong, 'element')} beyond the tolerance; worst: {at}"
 
 
 def verify(

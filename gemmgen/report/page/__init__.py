@@ -1,8 +1,8 @@
 """The ladder as one page of HTML that needs nothing else: ``gemmgen ladder --report ladder.html``.
 
-Everything on it is computed: texts from the specs, pictures from the tile programs, which lane touches what from the
-kernel IR, counts and limits from the analysis, times from a run on a GPU where there is one. Every figure says whether
-it is measured, simulated or modelled.
+Everything on it is computed: texts from the specs, pictures from the tile programs, the accesses of each lane from the
+kernel IR, counts and limits from the analysis, times from a run on a GPU where there is one. Every figure is labelled
+as measured, simulated or modelled.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ NEEDED = {"jinja2": "Jinja2", "pygments": "Pygments"}
 
 
 def require() -> None:
-    """Raises GemmgenError that says what to install where a package is missing."""
+    """Raises GemmgenError with the packages to install where one is missing."""
     missing = [title for module, title in NEEDED.items() if find_spec(module) is None]
     if missing:
         raise GemmgenError(f"the report needs {' and '.join(missing)}: pip install 'gemmgen[report]'")
 
 
 def page(rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run: Measured | None = None) -> str:
-    """The page as HTML. ``gpu`` is the one modelled; ``run`` are times measured on one, where there are any."""
+    """The page as HTML. ``gpu`` is the modelled GPU; ``run`` are measured times, where there are any."""
     from gemmgen.report.page.render import render
 
     return render(rungs, size, gpu, run)
 
 
 def modelled_gpu(driver_name: str | None) -> Gpu:
-    """The row of the table for a GPU as its driver calls it; the H200 where there is no GPU, or no row for it."""
+    """The row of the table for a GPU by its driver's name; the H200 where there is no GPU or no row for it."""
     from gemmgen.target import GPUS, gpu
 
     key = _key(driver_name or "")

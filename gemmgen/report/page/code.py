@@ -1,4 +1,4 @@
-"""Texts of a rung as highlighted lines, with those that the rung before does not have marked."""
+"""Texts of a rung as highlighted lines; lines that the rung before lacks are marked."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CONTEXT = 2
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its number in its own text, its HTML, and how it stands to the rung before. ``gap``: lines that are
-    the same stand before it, and are left out."""
+    """One line: its number in its text, its HTML, and its mark relative to the rung before. ``gap``: unchanged lines
+    before it are left out."""
 
     number: int
     html: str
@@ -26,8 +26,8 @@ class Line:
 
 
 def marked(text: str, before: str | None, highlight: Callable[[str], list[str]], names: tuple[str, str]) -> list[Line]:
-    """All lines of ``text`` and, where they were, those of ``before`` that are gone. ``names`` of the two kernels are
-    taken to be the same; so are spaces at a line's end and before a comment."""
+    """All lines of ``text``, and the removed lines of ``before`` in their places. The ``names`` of the two kernels
+    count as equal; so does white space of different length."""
     new_html = highlight(text)
     if before is None:
         return [Line(i, html, "same") for i, html in enumerate(new_html, 1)]
@@ -42,26 +42,27 @@ def marked(text: str, before: str | None, highlight: Callable[[str], list[str]],
 
 
 def _plain(text: str, name: str) -> list[str]:
-    """Lines as they are compared: a toggle may have a kernel's name, so only where the name is meant is it replaced."""
+    """Lines for the comparison. A toggle may have a kernel's name, so the name is replaced only where it names the
+    kernel."""
     meant = rf"(?<=^kernel ){name}$|(?<=^//     kernel ){name}$|(?<=specs/){name}\b|^{name}(?=\()"
     replaced = re.sub(meant, "KERNEL", text, flags=re.MULTILINE)
     return [_no_remark(re.sub(r"\s+", " ", line).strip()) for line in replaced.splitlines()]
 
 
 def _no_remark(line: str) -> str:
-    """Lines of a spec that are only a comment are taken to be the same: they speak of the rung itself."""
+    """Comment lines of a spec count as equal: they describe the rung itself."""
     return "#" if line.startswith("# ") else line
 
 
 def header(text: str) -> int:
-    """Lines of the comment that a text starts with."""
+    """The number of lines of a text's header comment."""
     lines = text.splitlines()
     return next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("//")), len(lines))
 
 
 def changes(lines: Sequence[Line], headers: tuple[int, int] = (0, 0)) -> list[Line]:
-    """Only the lines that differ, with a few of those around them. ``headers`` are lines at the start of the text
-    before and of this one that are left out."""
+    """The lines that differ, with context. ``headers`` are the numbers of lines to leave out at the start of the text
+    before and of this one."""
     body = [line for line in lines if line.number > headers[line.mark != "removed"]]
     differ = [i for i, line in enumerate(body) if line.mark != "same"]
     kept = sorted({j for i in differ for j in range(i - CONTEXT, i + CONTEXT + 1) if 0 <= j < len(body)})
@@ -73,7 +74,7 @@ def changes(lines: Sequence[Line], headers: tuple[int, int] = (0, 0)) -> list[Li
 
 
 def whole(lines: Sequence[Line]) -> list[Line]:
-    """The text as it is: without what is gone."""
+    """The text without removed lines."""
     return [line for line in lines if line.mark != "removed"]
 
 
@@ -92,7 +93,7 @@ def cuda_html(text: str) -> list[str]:
 
 
 def _lines(html: str) -> list[str]:
-    """Lines of HTML, each with whole elements: a span that goes on over a line's end is closed and opened again."""
+    """Lines of HTML with complete elements: a span across a line's end is closed and opened again."""
     out = []
     open_span = ""
     for line in html.rstrip("\n").split("\n"):
@@ -114,12 +115,12 @@ TILE_WORDS = re.compile(r"\b(for|in|step|copy|barrier|shared|registers|threads|w
 
 
 def spec_html(text: str) -> list[str]:
-    """Lines of a spec as HTML: settings and comments stand out."""
+    """Lines of a spec as HTML, settings and comments highlighted."""
     return list(_simple(text, SPEC_WORDS))
 
 
 def tile_html(text: str) -> list[str]:
-    """Lines of a tile program as HTML."""
+    """Lines of a tile program as HTML, keywords and comments highlighted."""
     return list(_simple(text, TILE_WORDS))
 
 

@@ -1,4 +1,4 @@
-"""What the templates show: facts turned into rows, bars, pictures and lines of text."""
+"""The input of the templates: facts as rows, bars, pictures and text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.analysis.advice import pitches
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of, costs
-from gemmgen.analysis.paragraph import time_text
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.page import code, lesson, words
 from gemmgen.report.page.lanemap import LaneMap, lane_map
@@ -18,6 +17,7 @@ from gemmgen.report.page.recorded import Measured, Time
 from gemmgen.report.page.remedy import Remedy, lowers, measured_text, named, remedy, unexplained
 from gemmgen.report.page.roofline import Dot, Roof, roofline
 from gemmgen.report.page.tiles import pictures
+from gemmgen.text.numbers import time_text
 
 if TYPE_CHECKING:
     from gemmgen.analysis.counts import AccessCost
@@ -30,7 +30,7 @@ Size = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class AccessRow:
-    """A load or store: its cost over the whole product, its source lines, and its picture where there is one."""
+    """A load or store: its cost for the whole product, its source lines, and its picture where there is one."""
 
     name: str
     cost: AccessCost
@@ -51,7 +51,7 @@ class AccessRow:
 
     @property
     def excess(self) -> float:
-        """Wavefronts, or sectors, beyond what the same words need."""
+        """Wavefronts or sectors beyond those that the same words need."""
         ways = self.picture.ways if self.picture else self.ways or 1.0
         return (self.cost.cost.wavefronts + self.cost.cost.sectors) * (1 - 1 / ways)
 
@@ -83,7 +83,7 @@ def access_rows(facts: RungFacts) -> list[AccessRow]:
 
 
 def _patterns_of(e: Explanation) -> dict[tuple[object, str, int], Pattern]:
-    """The patterns of a kernel's accesses, by statement and space; equal ones are told apart by their order."""
+    """The patterns of a kernel's accesses by statement and space, numbered in program order."""
     seen: Counter[tuple[object, str]] = Counter()
     found: dict[tuple[object, str, int], Pattern] = {}
     try:
@@ -99,25 +99,25 @@ def _patterns_of(e: Explanation) -> dict[tuple[object, str, int], Pattern]:
 
 def access_name(cost: AccessCost) -> str:
     if cost.space == "tma":
-        return f"boxes of {cost.operand}, by the TMA engine"
-    wide = f", {4 * cost.width} bytes a lane"
+        return f"TMA boxes of {cost.operand}"
+    wide = f", {4 * cost.width} bytes per lane"
     if cost.space == "global":
         return f"{cost.op} of {cost.operand}, global{wide}"
-    return f"{cost.op} of {cost.operand}\u2019s tile, shared{wide}"
+    return f"{cost.op} of the {cost.operand} tile, shared{wide}"
 
 
 def scalars(e: Explanation) -> dict[str, float]:
-    """Arguments of the launch, for packed matrices."""
+    """Arguments of the launch for packed matrices."""
     m, n, k = e.size
     lda, ldb, ldc = pitches(e.spec, e.size)
     return {"M": m, "N": n, "K": k, "lda": lda, "ldb": ldb, "ldc": ldc, "alpha": 1.0, "beta": e.beta}
 
 
 def bound_bars(e: Explanation) -> list[dict[str, Any]]:
-    """The bounds, longest first, as parts of the longest."""
+    """The bounds, longest first, relative to the longest."""
     found = [(e.bound.seconds(key), key) for key in _resources(e)]
     longest = max(found)[0] or 1.0
-    names = RESOURCES | {"latency": "waiting, on top"}
+    names = RESOURCES | {"latency": "exposed latency, added"}
     return [
         {"name": names[key], "ms": 1e3 * s, "part": 100 * s / longest, "binds": key == e.bound.by}
         for s, key in sorted(found, reverse=True)
@@ -125,7 +125,7 @@ def bound_bars(e: Explanation) -> list[dict[str, Any]]:
 
 
 def cost_bars(e: Explanation) -> list[dict[str, Any]]:
-    """What the time is lost to, dearest first, as parts of the dearest; empty where the bound of a resource says it."""
+    """The causes of lost time, largest first, relative to the largest; empty where the resource is the whole answer."""
     of = bottleneck(e)
     if not of.cause:
         return []
@@ -142,7 +142,7 @@ def _resources(e: Explanation) -> list[str]:
 
 
 def cublas_bars(rungs: Sequence[RungFacts], run: Measured | None) -> list[dict[str, Any]]:
-    """Share of cuBLAS: measured here, and in the lesson; None where nobody measured it."""
+    """Share of cuBLAS, measured here and in the lesson; None where it was not measured."""
     return [
         {
             "number": facts.number,
@@ -162,7 +162,7 @@ def time_of(facts: RungFacts, run: Measured | None) -> Time | None:
 
 
 def rooflines(rungs: Sequence[RungFacts], gpu: Gpu, size: Size, run: Measured | None) -> list[dict[str, Any]]:
-    """The roofline of global memory as the lesson has it, and that of the memory inside the SM."""
+    """Two rooflines: of global memory, as in the lesson, and of the memory inside the SM."""
     run = run if run and run.size == size else None
     known = [f for f in rungs if f.explanation is not None and f.explanation.bound.total_s > 0]
     outer = [Roof("DRAM", gpu.dram_gb_s), Roof("L2", gpu.l2_gb_s), Roof("L1", gpu.shared_gb_s)]
@@ -172,14 +172,14 @@ def rooflines(rungs: Sequence[RungFacts], gpu: Gpu, size: Size, run: Measured | 
     return [
         {
             "id": "roofline-global",
-            "title": "What a byte of global memory feeds",
+            "title": "flop per byte of global memory",
             "svg": roofline(
                 "roofline-global", "Roofline of global memory, as tiled", _dots(known, run, _outer), outer, peak, cublas
             ),
         },
         {
             "id": "roofline-sm",
-            "title": "What a byte inside the SM feeds",
+            "title": "flop per byte of shared memory and L1",
             "svg": roofline(
                 "roofline-sm", "Roofline of shared memory and L1", _dots(known, run, _inner), inner, peak, cublas
             ),
@@ -213,7 +213,7 @@ def _outer(e: Explanation) -> float | None:
 
 
 def _inner(e: Explanation) -> float | None:
-    """flop for each byte that the SM's memory could have delivered while it served this kernel."""
+    """flop per byte that the SM's memory could deliver in the clocks for which this kernel uses it."""
     wavefronts = sum(e.counts.total("shared", op).merged_wavefronts for op in ("load", "store"))
     lines = sum(e.counts.total("global", op).lines for op in ("load", "store"))
     moved = 128 * (wavefronts + lines)
@@ -224,7 +224,7 @@ def _inner(e: Explanation) -> float | None:
 
 
 def neighbours(rungs: Sequence[RungFacts], at: int) -> tuple[RungFacts | None, RungFacts | None]:
-    """The rung before and the one after; a side branch comes after the rung that it leaves from, and none after it."""
+    """The rung before and the one after; a side branch follows the rung that it starts from, and no rung follows it."""
     side = rungs[at].rung.after
     if side:
         return next((facts for facts in rungs if facts.name == side), None), None
@@ -233,7 +233,8 @@ def neighbours(rungs: Sequence[RungFacts], at: int) -> tuple[RungFacts | None, R
 
 
 def _bottleneck(facts: RungFacts) -> dict[str, Any]:
-    """The bottleneck, its name with what the ladder says of it, and what the ladder says where that is of another."""
+    """The bottleneck, its name with the ladder's words, and the ladder's words where they are about another
+    bottleneck."""
     e, leaves = facts.explanation, facts.rung.leaves
     of = bottleneck(e) if e and e.bound.total_s else None
     full = named(of, leaves) if of else ""
@@ -241,7 +242,7 @@ def _bottleneck(facts: RungFacts) -> dict[str, Any]:
 
 
 def _after(facts: RungFacts, after: RungFacts | None, run: Measured | None) -> dict[str, Any]:
-    """What the next rung does about the bottleneck, as modelled and as measured; and what the model cannot explain."""
+    """The next rung's effect on the bottleneck, modelled and measured, and what the model does not explain."""
     e, time = facts.explanation, time_of(facts, run)
     then = time_of(after, run) if after else None
     known = e if e and e.bound.total_s > 0 else None
@@ -262,7 +263,7 @@ def _after(facts: RungFacts, after: RungFacts | None, run: Measured | None) -> d
 
 
 def _later(rungs: Sequence[RungFacts], at: int) -> str:
-    """Where the next rung does not lower the bottleneck: the first that does; empty where the next does, or none."""
+    """The first rung that reduces the bottleneck, where the next one does not; empty where the next does, or none."""
     e, rest = rungs[at].explanation, [f for f in rungs[at + 1 :] if not f.rung.after]
     if e is None or not e.bound.total_s or rungs[at].rung.after:
         return ""
@@ -270,21 +271,21 @@ def _later(rungs: Sequence[RungFacts], at: int) -> str:
     for i, later in enumerate(rest):
         if later.explanation is not None and lowers(later.explanation, of):
             now = time_text(cost_of(later.explanation, of))
-            first = f"The first rung to lower what {of.short} takes"
+            first = f"The first rung to reduce {of.short}"
             return f"{first} is {later.number}, {later.name}: to {now}." if i else ""
     return ""
 
 
 def _together(e: Explanation, found: Remedy, delta: Sequence[str]) -> str:
-    """Where no single setting helps but those of the next rung do together: which, and by how much."""
+    """The changes of the next rung and their gain, where no single change helps but those do together."""
     advice = e.advice
     if found.saved < 0.01 or len(delta) < 2 or (advice is not None and not advice.together):
         return ""
-    return f"Together, the next rung\u2019s {len(delta)} changes do: {', '.join(delta)} save {found.saved:.0%}."
+    return f"The next rung\u2019s {len(delta)} changes together save {found.saved:.0%}: {', '.join(delta)}."
 
 
 def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> dict[str, Any]:
-    """Everything the template of a rung shows."""
+    """The input of a rung's template."""
     from gemmgen.tile import print_tile
 
     facts = rungs[at]

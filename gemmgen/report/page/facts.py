@@ -1,4 +1,4 @@
-"""Everything the page says of one rung: its texts, its exact counts, its limits, and a run in the simulator."""
+"""The facts of one rung: its texts, exact counts, limits, and a run in the simulator."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Size = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Check:
-    """A run in the simulator, small enough to be quick. ``counts_agree``: its counters are those that the page's
-    method gives for the same size; None where that method does not know the kernel."""
+    """A small run in the simulator. ``counts_agree``: its counters equal the page's counts for the same size; None
+    where the kernel cannot be counted."""
 
     size: Size
     right: bool
@@ -36,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True)
 class RungFacts:
-    """One rung. ``explanation`` is None where it cannot be counted, and ``problem`` then says why."""
+    """One rung. ``explanation`` is None where it cannot be counted; ``problem`` then says why."""
 
     number: int
     rung: Rung
@@ -54,7 +54,7 @@ class RungFacts:
 
     @property
     def summary(self) -> str:
-        """What the rung does in a sentence or two; its number is said elsewhere."""
+        """The comment of the spec without the rung's number."""
         return re.sub(r"^Rung \d+\. ", "", self.ir.summary)
 
 
@@ -84,7 +84,7 @@ def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu) -> RungFact
 
 
 def checked(spec: Spec) -> Check:
-    """Run the kernel in the simulator on two blocks, over a few steps along K."""
+    """Run the kernel in the simulator: two blocks, a few tiles along K."""
     import numpy as np
 
     import gemmgen

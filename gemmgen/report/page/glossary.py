@@ -1,52 +1,57 @@
-"""The page's words: what a bottleneck's name means, and the terms of the hardware that it stands on."""
+"""The glossary of the page and of docs/glossary.md: names of bottlenecks, and terms of the hardware."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gemmgen.analysis.bottleneck import CAUSES, MEANS
+from gemmgen.analysis.bottleneck import CAUSES, MEANS, RESOURCES
 from gemmgen.analysis.paragraph import LIMIT
 
 GLOSSARY: Mapping[str, str] = {
-    "bound by": (
-        "the resource that needs most of the expected time; where that is instruction issue or waiting, what it is "
-        "lost to stands behind the colon, with what would be saved if that cost nothing"
+    "limited by": (
+        "the resource that takes most of the expected time. For instruction issue and exposed latency the cause "
+        "follows in brackets, with the time that the kernel would save without it"
     ),
-    "look-ups in L1": f"the first-level cache, L1, finds data by its line: {LIMIT['l1']}",
-    "shared memory": f"memory inside an SM that a block\u2019s threads share: {LIMIT['shared']}",
-    "instruction issue": LIMIT["issue"],
-    "waiting": LIMIT["latency"],
-    "DRAM bandwidth": "bytes a second of the GPU\u2019s main memory, outside the chip",
+    RESOURCES["l1"]: f"the L1 cache finds data by its 128-byte line: {LIMIT['l1']}",
+    RESOURCES["shared"]: f"shared memory is inside an SM, and the threads of a block share it: {LIMIT['shared']}",
+    RESOURCES["issue"]: LIMIT["issue"],
+    RESOURCES["latency"]: f"latency that no other work hides: {LIMIT['latency']}",
+    RESOURCES["dram"]: "bytes per second of the GPU\u2019s main memory",
+    RESOURCES["l2"]: "bytes per second between the SMs and the L2, the cache that all SMs share",
     **{CAUSES[cause]: MEANS[cause] for cause in MEANS if cause not in ("shared", "l1")},
-    "SM": "streaming multiprocessor: a GPU has many, and a block of threads runs on one of them",
-    "warp, lane": "32 threads that execute an instruction together; a lane is one of them",
-    "sector, request": "32 bytes of global memory; a request is one load or store of a warp, and moves whole sectors",
-    "wavefront, bank conflict": (
-        "shared memory serves a warp in wavefronts, one after another: lanes that ask one of its 32 banks for "
-        "different words need one each, which is a conflict. Accesses of 16 bytes a lane are served eight lanes at a "
-        "time, and need four without any; or two, where neighbouring lanes load the same words"
+    "SM": "streaming multiprocessor; a GPU has many, and each block of threads runs on one of them",
+    "warp, lane": "a warp is 32 threads that execute an instruction together; a lane is one of them",
+    "sector, request": (
+        "a request is one load or store instruction of one warp; it moves whole sectors, 32 bytes of global memory each"
     ),
-    "step": "one value of k: a column of A's tile times a row of B's; a tile has BK of them",
-    "closed step": "one that the compiler may not mix with the next (separators)",
-    "snake order": "every other row of a thread's products is walked backwards, to use one operand twice running",
-    "barrier": "a place where all threads of a block wait for one another",
-    "workspace, W": "memory in which the blocks that share a sum leave their parts, for a second kernel to add up",
-    "L2": "the cache that all SMs share, between them and DRAM",
-    "fragment": "the values that a thread fetches from shared memory for one step along k",
-    "FMA": "fused multiply-add: a product and a sum in one instruction, two flop",
-    "TMA": "tensor memory accelerator: an engine that copies whole tiles to shared memory when one thread asks it to",
-    "as written": "of the program\u2019s text, before the compiler joins, moves or adds instructions",
+    "wavefront, bank conflict": (
+        "shared memory has 32 banks of 4-byte words and serves a warp in wavefronts, one after another. Lanes that "
+        "access different words of the same bank need one wavefront each: a bank conflict. Accesses of 16 bytes per "
+        "lane are served eight lanes at a time, so they need four wavefronts without conflicts, or two where neighbouring lanes "
+        "load the same words"
+    ),
+    "step": "one value of k: a column of the A tile times a row of the B tile; a tile has BK steps",
+    "separators": "a toggle that keeps the compiler from mixing the instructions of one step with those of the next",
+    "snake order": "every other row of a thread\u2019s FMAs runs backwards and reuses an operand of the previous FMA",
+    "barrier": "a point that no thread of a block passes before all threads have reached it",
+    "workspace, W": "memory for the partial sums of the blocks that share a sum over K; a second kernel adds them",
+    "fragment": "the values that a thread loads from shared memory for one step along k",
+    "FMA": "fused multiply-add: one instruction that multiplies and adds, 2 flop",
+    "TMA": "Tensor Memory Accelerator: hardware that copies whole tiles to shared memory; one thread issues the copy",
+    "as written, as compiled": (
+        "counts of the program\u2019s text; and counts after the compiler has merged neighbouring loads into wider ones"
+    ),
 }
 
 IN_README = (
-    "SM", "warp, lane", "sector, request", "wavefront, bank conflict", "step", "fragment", "register ports",
-    "other instructions", "closed step", "workspace, W", "idle multiprocessors", "as written",
+    "SM", "warp, lane", "sector, request", "wavefront, bank conflict", "step", "fragment", CAUSES["ports"],
+    CAUSES["instructions"], "separators", "workspace, W", CAUSES["idle"], "as written, as compiled",
 )  # fmt: skip
-"""Words that commands print, and that a reader of the README alone would not find."""
+"""Terms that commands print, and that docs/glossary.md explains."""
 
 
 def words_markdown() -> str:
-    """The words that the README explains, as a list in Markdown."""
+    """The terms of docs/glossary.md as a Markdown list."""
     return "\n".join(_items())
 
 

@@ -1,4 +1,4 @@
-"""Which lane touches which sector, and which bank: one picture for each access of a kernel."""
+"""Which lane accesses which sector, or which bank: one picture per access of a kernel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SECTOR_WORDS = memory.SECTOR // WORD
 
 @dataclass(frozen=True)
 class LaneMap:
-    """A picture of one access. ``ways``: how many times as long as it need be. ``alternative`` says lane by lane what
-    the picture shows."""
+    """A picture of one access. ``ways``: its cost over the least possible. ``alternative``: the same, lane by lane, as
+    text."""
 
     caption: str
     alternative: str
@@ -38,7 +38,7 @@ def lanes_text(lanes: Sequence[int]) -> str:
 
 
 def cell_text(lanes: Sequence[int]) -> str:
-    """What fits into a cell: the lane, or how many they are."""
+    """The text of a cell: the lane, or the number of lanes."""
     return str(lanes[0]) if len(lanes) == 1 else f"\u00d7{len(lanes)}"
 
 
@@ -50,7 +50,7 @@ def where(p: Pattern) -> str:
 
 
 def sector_map(p: Pattern, name: str, what: str) -> LaneMap:
-    """A row for each 128-byte line touched: its four sectors of eight words, those moved and those used."""
+    """One row per 128-byte line: its four sectors of eight words, moved or not, used or not."""
     words, moved = p.lanes_by_word(), set(sectors(p))
     lines = sorted({word // LINE_WORDS for word in words})
     d = Drawing(GUTTER + LINE_WORDS * CELL + 4 * 6, 20 + len(lines) * ROW + 4)
@@ -78,7 +78,7 @@ def _sector(d: Drawing, x: float, y: float, sector: int, words: Mapping[int, lis
     is_moved = sector in moved
     all_used = all(sector * SECTOR_WORDS + i in words for i in range(SECTOR_WORDS))
     if not all_used:
-        title = "moved, and not used where no lane stands" if is_moved else "not moved"
+        title = "moved; unused where no lane is shown" if is_moved else "not moved"
         d.rect(x, y, SECTOR_WORDS * CELL - 1, ROW - 1, "wasted" if is_moved else "still", title)
     for i in range(SECTOR_WORDS):
         lanes = words.get(sector * SECTOR_WORDS + i)
@@ -91,7 +91,7 @@ def _sector(d: Drawing, x: float, y: float, sector: int, words: Mapping[int, lis
 
 
 def bank_map(p: Pattern, name: str, what: str) -> LaneMap:
-    """A row for each wavefront of each phase: what the 32 banks deliver in it."""
+    """One row per wavefront of each phase: the words that the 32 banks deliver."""
     served = [phase for phase in phases(p) if phase.turns]
     rows = sum(len(phase.turns) for phase in served)
     d = Drawing(GUTTER + memory.BANKS * CELL + 4, 20 + rows * ROW + 5 * len(served))
@@ -105,20 +105,20 @@ def bank_map(p: Pattern, name: str, what: str) -> LaneMap:
             y += ROW
         y += 5
     ideal = memory.ideal_wavefronts(p.words, p.width, p.access.op == "store")
-    caption = f"{what}, {where(p)}: {_count(rows, 'wavefront')} where {ideal} would do, {_conflict(rows, ideal)}."
+    caption = f"{what}, {where(p)}: {_count(rows, 'wavefront')}, {ideal} without conflicts: {_conflict(rows, ideal)}."
     alternative = "; ".join(runs(p))
     svg = d.render(name, f"Lanes and banks: {what}", f"{caption} {alternative}.", "lanes")
     return LaneMap(caption, alternative, svg, rows / ideal)
 
 
 def _row_name(phase: Phase, turn: int) -> str:
-    return f"lanes {phase.lanes[0]}\u2013{phase.lanes[-1]}" if turn == 0 else f"  again, {turn + 1}"
+    return f"lanes {phase.lanes[0]}\u2013{phase.lanes[-1]}" if turn == 0 else f"  wavefront {turn + 1}"
 
 
 def _bank_row(d: Drawing, y: float, words: Mapping[int, tuple[int, list[int]]], turn: int, name: str) -> None:
     d.text(2, y + 10, name, "tiny" if turn == 0 else "tiny conflict-text")
     if len(words) < memory.BANKS:
-        d.rect(GUTTER, y, memory.BANKS * CELL - 1, ROW - 1, "still", "banks without a lane are idle")
+        d.rect(GUTTER, y, memory.BANKS * CELL - 1, ROW - 1, "still", "banks that no lane accesses are idle")
     for bank, (word, lanes) in sorted(words.items()):
         x = GUTTER + bank * CELL
         kind, title = "conflict" if turn else "used", f"word {word}, bank {bank}: {lanes_text(lanes)}"

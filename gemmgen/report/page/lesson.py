@@ -1,4 +1,4 @@
-"""What the lesson on the ladder reports of its own kernels, to stand beside ours."""
+"""Times that the lesson reports for its own kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lanes of one warp ask of memory in one access, read off the kernel IR."""
+"""The addresses of the lanes of one warp in one access, from the kernel IR."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ WORD = memory.BANK_BYTES
 
 @dataclass(frozen=True)
 class Pattern:
-    """One access of one warp, in the first turn of its loops that gets to it: ``addresses`` in bytes, by lane, None
-    for a lane that is not active; ``nbytes`` a lane. ``block`` is (x, y); the warp is the first of those that cost
-    most.
-    """
+    """One access of one warp, in the first iteration of its loops that executes it: ``addresses`` in bytes by lane,
+    None for an inactive lane; ``nbytes`` per lane. ``block`` is (x, y); the warp is the first of the most expensive
+    ones."""
 
     access: Access
     warp: int
@@ -45,11 +44,11 @@ class Pattern:
 
     @property
     def width(self) -> int:
-        """Words a lane."""
+        """Words per lane."""
         return max(1, self.nbytes // WORD)
 
     def lanes_by_word(self, lanes: Sequence[int] = tuple(range(WARP))) -> dict[int, list[int]]:
-        """Which of the lanes touch each word, words in order."""
+        """The lanes that access each word, words in order."""
         found: dict[int, list[int]] = {}
         for lane in lanes:
             first = self.words[lane]
@@ -60,17 +59,17 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Phase:
-    """Lanes of a shared-memory access that are served together. ``turns[r]`` are the words of its wavefront r: a word
-    and its lanes by bank."""
+    """Lanes of a shared-memory access that are served together. ``turns[r]`` are the words of wavefront r: a word and
+    its lanes by bank."""
 
     lanes: range
     turns: tuple[Mapping[int, tuple[int, list[int]]], ...]
 
 
 def patterns(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[tuple[Access, Pattern | None]]:
-    """Every access of a launch, in program order, and its pattern; None where no lane gets to it.
+    """Every access of a launch in program order, with its pattern; None where no lane executes it.
 
-    Raises GemmgenError for an instruction whose accesses are not known.
+    Raises GemmgenError for an instruction whose accesses are unknown.
     """
     for site in sites(ir, scalars, launch_grid(ir, scalars)):
         if isinstance(site, Access):
@@ -93,7 +92,7 @@ def pattern(access: Access, threads: int) -> Pattern | None:
 
 
 def _turns(access: Access) -> Iterator[dict[str, int]]:
-    """Turns of the loops around an access, by index: the first of all loops, then those that are the last of some."""
+    """Iterations of the loops around an access: the first of all loops, then the last of some."""
     if any(axis.count == 0 for axis in access.axes):
         return
     ends = [(0,) if axis.count == 1 else (0, axis.count - 1) for axis in access.axes]
@@ -102,7 +101,7 @@ def _turns(access: Access) -> Iterator[dict[str, int]]:
 
 
 def _worst(access: Access, place: Ints, active: Mask) -> Pattern:
-    """The warp that costs most, of warps [warps, 32]: their addresses in bytes, and which lanes are active."""
+    """The most expensive of warps [warps, 32], from addresses in bytes and active lanes."""
     store = access.op == "store"
     if access.array.space == "shared":
         words, width = memory.in_words(place, access.lane_bytes)
@@ -135,7 +134,7 @@ def sectors(p: Pattern) -> tuple[int, ...]:
 
 
 def runs(p: Pattern) -> list[str]:
-    """The addresses in words, lane by lane, in words: ``lanes 0-15: words 0, 8, ... 120``."""
+    """The word addresses lane by lane as text: ``lanes 0 to 15: words 0, 8, ... 120``."""
     out: list[str] = []
     lane = 0
     while lane < WARP:
@@ -165,7 +164,7 @@ def _run_text(p: Pattern, first: int, last: int, step: int | None) -> str:
     lanes = f"lane {first}" if first == last else f"lanes {first} to {last}"
     start, end = p.words[first], p.words[last]
     if step is None or start is None or end is None:
-        return f"{lanes}: not active"
+        return f"{lanes}: inactive"
     wide = f", {p.width} words each" if p.width > 1 else ""
     if first == last:
         return f"{lanes}: word {start}{wide}"

@@ -1,4 +1,4 @@
-"""Times measured on a GPU: of the run that the page is made in, or of one that was recorded earlier."""
+"""Times measured on a GPU: of this run, or of a recorded one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run on a GPU. ``source`` says in words where and when; ``times`` are by kernel; ``cublas`` is the baseline."""
+    """A run on a GPU. ``source`` describes machine and commit; ``times`` are by kernel; ``cublas`` is the baseline."""
 
     size: Size
     gpu: str
@@ -35,14 +35,14 @@ class Measured:
 
 
 def recorded_path() -> Path:
-    """Where a run on an H200 is recorded, in the format of ``gemmgen ladder --json``."""
+    """The file of the recorded run on an H200, as ``gemmgen ladder --json`` prints it."""
     return data_folder("generated") / "h200" / "ladder.json"
 
 
 def recorded(size: Size, path: Path | None = None) -> Measured | None:
-    """The recorded run of this size, or of another where there is none of this; None where nothing is recorded.
+    """The recorded run of this size, else of another size; None where nothing is recorded.
 
-    Raises GemmgenError where the file is not what ``gemmgen ladder --json`` prints.
+    Raises GemmgenError where the file is not the output of ``gemmgen ladder --json``.
     """
     path = path or recorded_path()
     try:
@@ -58,7 +58,7 @@ def recorded(size: Size, path: Path | None = None) -> Measured | None:
 
 
 def measured(run: Mapping[str, Any], how: str = "this run") -> Measured:
-    """The times in the JSON of one ladder on a GPU. ``how`` it came here: this run, or recorded."""
+    """The times in the JSON of one ladder on a GPU. ``how``: "this run" or "recorded"."""
     m, n, k = (int(part) for part in run["size"])
     baseline = run.get("baseline")
     details = [

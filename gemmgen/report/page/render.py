@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.analysis.paragraph import time_text
 from gemmgen.report.page import lesson
 from gemmgen.report.page.context import cublas_bars, rooflines, rung_context, time_of
 from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.report.page.words import times
+from gemmgen.text.numbers import time_text
 
 if TYPE_CHECKING:
     from gemmgen.report.page.facts import RungFacts
@@ -63,7 +63,7 @@ def _environment() -> Any:
 
 
 def count(value: float | None) -> str:
-    """A whole number as a person reads it: exactly up to seven digits, then in millions and so on."""
+    """A whole number: exact up to seven digits, then in millions, billions or trillions."""
     if value is None:
         return "\u2013"
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
@@ -80,5 +80,5 @@ def figure(value: float | None) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """Milliseconds, in the unit that suits them."""
+    """Milliseconds in the unit that suits them."""
     return time_text(value / 1e3).replace(" ", "\u202f")

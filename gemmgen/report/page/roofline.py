@@ -12,18 +12,18 @@ from gemmgen.report.page.svg import Drawing
 
 WIDTH, HEIGHT = 480.0, 400.0
 ENLARGED = 400.0
-"""Height that the enlarged part adds."""
+"""Height of the enlarged part."""
 CROWDED = 14.0
-"""Points nearer to one another than this cannot be told apart by their numbers."""
+"""Points closer than this are too close for their numbers."""
 LETTER = 6.4
-"""Units that a letter of a label takes."""
+"""Width of a letter of a label."""
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 12.0, 14.0, 46.0
 BUBBLE = 9.5
 
 
 @dataclass(frozen=True)
 class Roof:
-    """A bandwidth: speed is at most ``gb_s`` times the intensity."""
+    """A bandwidth limit: speed is at most ``gb_s`` times the intensity."""
 
     name: str
     gb_s: float
@@ -31,9 +31,9 @@ class Roof:
 
 @dataclass(frozen=True)
 class Dot:
-    """A rung: flop/byte, and in TFLOP/s the speed that the model expects, its upper limit, and the measured speed.
+    """A rung: flop/byte, and in TFLOP/s the expected speed, the upper limit, and the measured speed.
 
-    No arrow leads to one ``aside``.
+    No arrow leads to a dot that is ``aside``.
     """
 
     number: int
@@ -51,8 +51,8 @@ class Dot:
 
 @dataclass(frozen=True)
 class Axes:
-    """Both axes are logarithmic: from data to places in the drawing. ``box`` is the panel in the drawing, ``x`` and
-    ``y`` the least and the largest value of each axis."""
+    """Logarithmic axes, from data to positions in the drawing. ``box`` is the panel; ``x`` and ``y`` are the smallest
+    and the largest value of each axis."""
 
     box: Box
     x: Point
@@ -71,8 +71,8 @@ class Axes:
 def roofline(
     name: str, title: str, dots: Sequence[Dot], roofs: Sequence[Roof], peak: tuple[str, float], cublas: float | None
 ) -> str:
-    """The chart as SVG: all of it, and below it the crowded part enlarged, where there is one. ``peak`` is the highest
-    roof and its name, in TFLOP/s; ``cublas`` a measured speed."""
+    """The chart as SVG, with the crowded part enlarged below where there is one. ``peak`` is the name and the speed of
+    the highest roof in TFLOP/s; ``cublas`` a measured speed."""
     axes = _axes(dots, roofs, peak[1])
     points = [axes.place(dot.intensity, dot.speed) for dot in dots]
     inside = crowd(points, CROWDED, 4)
@@ -115,7 +115,7 @@ def _axes(dots: Sequence[Dot], roofs: Sequence[Roof], peak: float) -> Axes:
 
 
 def _enlarged_axes(dots: Sequence[Dot]) -> Axes:
-    """The crowded part, with room about it for numbers that stand beside their points."""
+    """Axes of the crowded part, with room for numbers beside their points."""
     xs, ys = [dot.intensity for dot in dots], [dot.speed for dot in dots]
     box = (LEFT, HEIGHT + 26, WIDTH - RIGHT, HEIGHT + ENLARGED - BOTTOM)
     wide = max(1.25, (max(xs) / min(xs)) ** 0.18)
@@ -140,8 +140,8 @@ def _grid(d: Drawing, axes: Axes) -> None:
 
 
 def _ticks(ends: Point) -> Iterator[tuple[float, bool]]:
-    """Values of an axis with a line, and whether they are named: decades and what is between, or, on an axis shorter
-    than one, round steps."""
+    """Values of an axis with a grid line, and whether they have a label: decades and values between them; round steps
+    on an axis shorter than a decade."""
     low, high = ends
     if high / low < 8:
         step = next(s for s in _STEPS if (high - low) / s <= 6)
@@ -159,7 +159,7 @@ _STEPS = tuple(part * 10.0**exponent for exponent in range(-4, 6) for part in (1
 def _roofs(
     d: Drawing, axes: Axes, roofs: Sequence[Roof], peak: tuple[str, float], points: Sequence[Point]
 ) -> Iterator[Box]:
-    """Draws the roofs and their names; where the level texts are."""
+    """Draws the roofs and their names; gives the boxes of the horizontal texts."""
     right = axes.x[1]
     tallest = min(peak[1] * 1000 / roof.gb_s for roof in roofs)
     d.line(axes.place(max(tallest, axes.x[0]), peak[1]), axes.place(right, peak[1]), "roof")
@@ -181,13 +181,13 @@ def _roofs(
 
 
 def _free(at: Point, slope: float, length: float, points: Sequence[Point]) -> bool:
-    """Whether a text along a roof is clear of the numbers that stand on it."""
+    """Whether a text along a roof is clear of the numbers on it."""
     end = at[0] + length * cos(radians(slope)), at[1] + length * sin(radians(slope))
     return not any(passes(at, end, point, 2 * BUBBLE) for point in points)
 
 
 def _peak(d: Drawing, axes: Axes, peak: tuple[str, float]) -> Iterator[Box]:
-    """The highest roof in the enlarged part, where it is in it."""
+    """The highest roof in the enlarged part, where it is inside."""
     if axes.holds(axes.x[0], peak[1]):
         a, b = (axes.place(x, peak[1]) for x in axes.x)
         d.line(a, b, "roof")
@@ -196,7 +196,7 @@ def _peak(d: Drawing, axes: Axes, peak: tuple[str, float]) -> Iterator[Box]:
 
 
 def _cublas(d: Drawing, axes: Axes, speed: float | None) -> Iterator[Box]:
-    """The speed of cuBLAS as a line, in the enlarged part unnamed: there it is a class of its own."""
+    """The speed of cuBLAS as a line; the enlarged part has a style class of its own."""
     if speed is None or not axes.holds(axes.x[0], speed):
         return
     a, b = (axes.place(x, speed) for x in axes.x)
@@ -208,7 +208,7 @@ def _cublas(d: Drawing, axes: Axes, speed: float | None) -> Iterator[Box]:
 
 
 def _frame(d: Drawing, axes: Axes, inner: Axes, points: Sequence[Point]) -> None:
-    """What is enlarged, in both panels: its frame in the whole, and the frame of the panel itself."""
+    """The frame of the enlarged part in the whole chart, and the frame of its panel."""
     left, right = min(x for x, _ in points) - 8, max(x for x, _ in points) + 8
     top, bottom = min(y for _, y in points) - 8, max(y for _, y in points) + 8
     d.rect(left, top, right - left, bottom - top, "zoom", radius=4)
@@ -222,7 +222,7 @@ def _frame(d: Drawing, axes: Axes, inner: Axes, points: Sequence[Point]) -> None
 
 
 def _label_place(a: Point, b: Point, length: float, points: Sequence[Point]) -> Point:
-    """Where along a roof its name starts: where it is furthest from the points."""
+    """Where along a roof its name starts: as far from the points as possible."""
     whole = hypot(b[0] - a[0], b[1] - a[1])
     most = max(0.0, 1 - length / whole)
     starts = [(a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])) for t in (most * i / 10 for i in range(1, 7))]
@@ -236,7 +236,7 @@ def _label_place(a: Point, b: Point, length: float, points: Sequence[Point]) -> 
 
 
 def _places(dots: Sequence[Dot], panels: Sequence[Axes], texts: Mapping[Axes, Sequence[Box]]) -> list[Point]:
-    """Where the number of each rung stands, in its panel."""
+    """The position of each rung's number in its panel."""
     found: dict[int, Point] = {}
     for axes, taken in texts.items():
         own = [i for i, panel in enumerate(panels) if panel is axes]
@@ -248,7 +248,7 @@ def _places(dots: Sequence[Dot], panels: Sequence[Axes], texts: Mapping[Axes, Se
 
 
 def _marks(d: Drawing, axes: Axes, dots: Sequence[Dot], inside: set[int]) -> None:
-    """The model's upper limits, of the rungs that are not enlarged."""
+    """The modelled upper limits of the rungs that are not enlarged."""
     for i, dot in enumerate(dots):
         if i not in inside:
             x, y = axes.place(dot.intensity, dot.limit)
@@ -258,7 +258,7 @@ def _marks(d: Drawing, axes: Axes, dots: Sequence[Dot], inside: set[int]) -> Non
 def _arrows(
     d: Drawing, dots: Sequence[Dot], points: Sequence[Point], places: Sequence[Point], inside: set[int], head: str
 ) -> None:
-    """From each rung to the next: in the enlarged part where both are, else in the whole."""
+    """Arrows from each rung to the next: in the enlarged part where both are there, else in the whole chart."""
     order = [i for i, dot in enumerate(dots) if not dot.aside]
     for i, j in pairwise(order):
         both = i in inside and j in inside

@@ -1,4 +1,4 @@
-"""Which thread computes which part of a block's tile, read off the levels of the tile program."""
+"""Which thread computes which part of a block tile, from the levels of the tile program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Piece:
-    """``rows`` x ``cols`` elements of C at (row, col) of the block's tile."""
+    """``rows`` x ``cols`` elements of C at (row, col) of the block tile."""
 
     row: int
     col: int
@@ -23,7 +23,7 @@ class Piece:
 
 
 def pieces(p: TileProgram, thread: int) -> list[Piece]:
-    """The contiguous pieces that a thread computes, in the order in which it holds them."""
+    """The contiguous pieces that a thread computes, in the order of its registers."""
     levels = p.product.levels
     chosen = [_choices(level, _index(p, level, thread)) for level in levels]
     thread_level = p.product.level("thread")
@@ -37,7 +37,7 @@ def pieces(p: TileProgram, thread: int) -> list[Piece]:
 
 
 def _index(p: TileProgram, level: Level, thread: int) -> int | None:
-    """Which piece of this level is the thread's own; None where it computes them all (or their elements)."""
+    """The index of the thread's piece at this level; None where it computes all of them."""
     match level.name:
         case "warp":
             return thread // WARP
@@ -79,7 +79,7 @@ class Area:
 
 
 def areas(p: TileProgram) -> list[Area]:
-    """The block's tile as rectangles of one warp each: runs along a row, then equal runs below one another."""
+    """The block tile as rectangles of one warp each: runs along a row, merged with equal runs below."""
     warps = {at: thread // WARP for at, thread in owners(p).items()}
     height, width = (1 + max(at[i] for at in warps) for i in (0, 1))
     done: list[Area] = []

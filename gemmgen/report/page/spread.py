@@ -1,4 +1,4 @@
-"""Where the numbers of a chart go, so that none covers another and arrows between them can be followed."""
+"""Positions of the numbers of a chart: none covers another, and the arrows between them stay visible."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Box = tuple[float, float, float, float]
 """Left, top, right, bottom."""
 
 PASSES = 4
-"""Times that every number looks for a better place, with those of the others known."""
+"""Passes in which each number moves to a better position, given those of the others."""
 CLOSE = 2.4
-"""Radii between numbers that do not overlap."""
+"""Distance in radii at which numbers do not overlap."""
 APART = 4.2
-"""Radii between numbers with an arrow that can be seen between them, where there is room."""
+"""Distance in radii at which an arrow between two numbers is visible."""
 UPRIGHT = 2.5
-"""How much worse a number's step up or down is than one to the side: its height is what is read off."""
+"""Cost of a vertical step relative to a horizontal one: readers read the height of a number."""
 _TOUCHING, _COVERED, _CROSSED = 10_000.0, 400.0, 120.0
-"""What it costs that numbers overlap, that an arrow passes under a third number, or that a leader does."""
+"""Costs of numbers that overlap, of an arrow under a third number, and of a leader under one."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where numbers may go: the panel's ``box``, the ``radius`` of a number, how many radii numbers keep ``apart``, and
-    places of texts, which are ``taken``."""
+    """Room for numbers: the panel's ``box``, the ``radius`` of a number, the distance ``apart`` in radii, and the boxes
+    of texts, which are ``taken``."""
 
     box: Box
     radius: float
@@ -35,7 +35,7 @@ class Room:
 
 
 def spread(points: Sequence[Point], room: Room, aside: Sequence[bool]) -> list[Point]:
-    """A place for the number of each point: on it, or near it. Arrows lead from each to the next, but not to those
+    """A position for the number of each point, on it or near it. Arrows lead from each to the next, except those
     ``aside``."""
     arrows = list(pairwise(i for i, apart in enumerate(aside) if not apart))
     places = list(points)
@@ -50,7 +50,7 @@ def spread(points: Sequence[Point], room: Room, aside: Sequence[bool]) -> list[P
 def _cost(
     i: int, places: Sequence[Point], points: Sequence[Point], arrows: Sequence[tuple[int, int]], room: Room
 ) -> float:
-    """How bad the place of number ``i`` is where all are at ``places``."""
+    """The cost of the position of number ``i``, with all numbers at ``places``."""
     at, own, radius = places[i], points[i], room.radius
     others = [place for j, place in enumerate(places) if j != i]
     cost = hypot(at[0] - own[0], UPRIGHT * (at[1] - own[1]))
@@ -68,7 +68,7 @@ def _cost(
 
 
 def _candidates(point: Point, room: Room) -> Iterator[Point]:
-    """The point itself, and places around it, nearest first."""
+    """The point itself, then positions around it, nearest first."""
     yield point
     for ring in range(2, 13):
         for turn in range(16):
@@ -101,8 +101,7 @@ def passes(a: Point, b: Point, at: Point, near: float) -> bool:
 
 
 def crowd(points: Sequence[Point], near: float, least: int) -> set[int]:
-    """The largest group of points of which each has another within ``near``; empty where it has fewer than
-    ``least``."""
+    """The largest group of points that each have another within ``near``; empty where it has fewer than ``least``."""
     groups: list[set[int]] = []
     for i, point in enumerate(points):
         joined = [g for g in groups if any(distance(point, points[j]) < near for j in g)]

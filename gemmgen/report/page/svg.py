@@ -1,4 +1,4 @@
-"""A small writer of SVG: shapes with classes, so that the page's style sheet colours them, in the dark too."""
+"""A small SVG writer: shapes with classes that the style sheet colours, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def number(value: float) -> str:
 
 
 class Drawing:
-    """A picture of ``width`` x ``height`` units, made of shapes added one by one.
+    """A picture of ``width`` x ``height`` units; shapes are added one by one.
 
-    ``render`` gives the element: with a title and a description, which a screen reader reads in its place.
+    ``render`` gives the element, with a title and a description for screen readers.
     """
 
     def __init__(self, width: float, height: float) -> None:
@@ -44,20 +44,20 @@ class Drawing:
         self._parts.append(f'<polyline points="{joined}" class="{cls}"/>')
 
     def text(self, x: float, y: float, text: str, cls: str = "", turn: float = 0) -> None:
-        """Text whose baseline starts at (x, y), turned by ``turn`` degrees about it."""
+        """Text whose baseline starts at (x, y), rotated by ``turn`` degrees around that point."""
         turned = f' transform="rotate({number(turn)} {number(x)} {number(y)})"' if turn else ""
         named = f' class="{cls}"' if cls else ""
         self._parts.append(f'<text x="{number(x)}" y="{number(y)}"{named}{turned}>{escape(text)}</text>')
 
     def arrow_head(self, name: str) -> None:
-        """A marker for the end of a line, by a name that no other picture on the page has."""
+        """A marker for the end of a line; its name must be unique on the page."""
         self._parts.append(
             f'<defs><marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto-start-reverse"><path d="M0 0.5 8 4 0 7.5z" class="arrow-head"/></marker></defs>'
         )
 
     def render(self, name: str, title: str, description: str, cls: str = "") -> str:
-        """The ``svg`` element; ``name`` is its id, of which no other picture on the page may have the same."""
+        """The ``svg`` element; ``name`` is its id, which must be unique on the page."""
         size = f'viewBox="0 0 {number(self.width)} {number(self.height)}"'
         drawn = f'width="{number(self.width)}" height="{number(self.height)}"'
         labels = f'role="img" aria-labelledby="{name}-title {name}-desc"'

@@ -1,4 +1,4 @@
-"""Pictures of the block's, the warp's and the thread's tile, drawn from the tile program."""
+"""Pictures of the block, warp and thread tiles, drawn from the tile program."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from gemmgen.tile.program import TileProgram
 
 SIDE = 190.0
-"""Units of the longer side of C's tile."""
+"""Length of the longer side of the C tile."""
 THINNEST = 9.0
 COLOURS = 6
-"""Warps take the colours of the style sheet in turn."""
+"""The number of warp colours in the style sheet."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing and what it says, for those who see it and those who do not."""
+    """A drawing with its title, and a caption that states the same as text."""
 
     title: str
     caption: str
@@ -60,8 +60,8 @@ def block_picture(p: TileProgram, name: str) -> Picture:
         d.rect(left + x, top + y, width, height, "mine", "computed by thread 0")
     caption = (
         f"A block computes {bm} x {bn} elements of C with {p.threads} threads, {p.threads / WARP:g} "
-        f"warp{'s' if p.threads > WARP else ''} (numbered, each in a colour). {_staged(p)} "
-        "In strong colours: what thread 0 computes, and what it reads of A and B for it."
+        f"warp{'s' if p.threads > WARP else ''} (numbered, one colour each). {_staged(p)} "
+        "Strong colours: the elements that thread 0 computes, and the rows of A and columns of B that it reads."
     )
     return Picture("Block tile", caption, d.render(f"{name}-block", f"Block tile of {p.name}", caption, "tile"))
 
@@ -82,19 +82,19 @@ def _operands(d: Drawing, p: TileProgram, at: tuple[float, float], size: tuple[f
 
 
 def _drop(height: float) -> float:
-    """How far below A's tile its depth is written: below its rows, whose number a flat tile does not hold beside it."""
+    """Distance of the label BK below the A tile: larger for a flat tile, whose label BM needs the room."""
     return 14 if height >= 30 else 28
 
 
 def _staged(p: TileProgram) -> str:
     if not p.buffers:
-        return "Every thread reads its rows of A and columns of B from global memory, along all of K."
+        return "Each thread reads its rows of A and columns of B from global memory, for every k."
     bm, bn, bk = p.block
     times = f", {p.pipeline.depth} tiles in flight" if p.pipeline.depth > 1 else ""
     shapes = {"A": f"{bm} x {bk} of A", "B": f"{bk} x {bn} of B"}
     staged = " and ".join(shapes[b.operand] for b in p.buffers)
-    rest = [f"{shapes[x]} go straight into registers" for x in shapes if p.buffer(x) is None]
-    said = f"Each turn of the loop over tiles stages {staged} in shared memory, {p.tile_bytes:,} bytes{times}"
+    rest = [f"{shapes[x]} are loaded directly into registers" for x in shapes if p.buffer(x) is None]
+    said = f"Each iteration over K stages {staged} in shared memory, {p.tile_bytes:,} bytes{times}"
     return "; ".join((said, *rest)) + "."
 
 
@@ -102,7 +102,7 @@ def _staged(p: TileProgram) -> str:
 
 
 def warp_picture(p: TileProgram, name: str) -> Picture:
-    """The pieces of warp 0, each with its lane, and the way that consecutive lanes take."""
+    """The pieces of warp 0, each with its lane, and a line through consecutive lanes."""
     mine = {at: thread for at, thread in owners(p).items() if thread < WARP}
     rows, cols = sorted({at[0] for at in mine}), sorted({at[1] for at in mine})
     width, height = min(34.0, 268 / len(cols)), min(22.0, 208 / len(rows))
@@ -128,12 +128,12 @@ def warp_picture(p: TileProgram, name: str) -> Picture:
         d.text(wide - 2, len(rows) * height + 14, f"lane {len(first) - 1}", "tiny end")
     level = p.product.level("thread")
     times = len(pieces(p, 0))
-    said = "with the lane's number" if numbered else "lane 0 in a strong colour"
+    said = "with the number of its lane" if numbered else "lane 0 in a strong colour"
     pieces_text = f"{times} pieces" if times > 1 else "one piece"
     caption = (
-        f"Warp 0: its {min(WARP, p.threads)} lanes cover {len(rows) * level.m} x {len(cols) * level.n} elements of C; "
-        f"each has {pieces_text} of {level.m} x {level.n}, drawn as a cell ({said}). The line follows "
-        "the lanes in order" + ("; paler cells are further pieces of the same lanes." if times > 1 else ".")
+        f"Warp 0: its {min(WARP, p.threads)} lanes compute {len(rows) * level.m} x {len(cols) * level.n} elements of "
+        f"C. Each lane has {pieces_text} of {level.m} x {level.n}, drawn as a cell ({said}). The line connects the "
+        "lanes in order" + ("; paler cells are further pieces of the same lanes." if times > 1 else ".")
     )
     return Picture("Warp tile", caption, d.render(f"{name}-warp", f"Warp tile of {p.name}", caption, "tile"))
 
@@ -142,7 +142,7 @@ def warp_picture(p: TileProgram, name: str) -> Picture:
 
 
 def thread_picture(p: TileProgram, name: str) -> Picture:
-    """A thread's outer product: its values of A on the left, of B above, and the sums they feed."""
+    """A thread's outer product: its values of A on the left, of B above, and its accumulators."""
     own = pieces(p, 0)
     rows = sorted({row for piece in own for row in range(piece.row, piece.row + piece.rows)})
     cols = sorted({col for piece in own for col in range(piece.col, piece.col + piece.cols)})
@@ -158,20 +158,20 @@ def thread_picture(p: TileProgram, name: str) -> Picture:
         d.rect(left + x, top - cell - 2 if cell < 16 else 15, cell - 1, min(cell - 1, 15), "mine-b", "a value of B")
     for y in ys:
         for x in xs:
-            d.rect(left + x, top + y, cell - 1, cell - 1, "sum", "a running sum")
+            d.rect(left + x, top + y, cell - 1, cell - 1, "sum", "an accumulator")
     sums = len(rows) * len(cols)
     source = "shared memory" if p.buffers else "global memory"
     s = "s" if sums > 1 else ""
     caption = (
-        f"One thread keeps {sums} running sum{s} in registers ({len(rows)} x {len(cols)}). At each k it reads "
-        f"{len(rows)} + {len(cols)} values from {source}, which feed {sums} multiply-add{s}: "
-        f"{sums / (len(rows) + len(cols)):.2g} for each value read."
+        f"One thread has {sums} accumulator{s} in registers ({len(rows)} x {len(cols)}). At each k it reads "
+        f"{len(rows)} + {len(cols)} values from {source} for {sums} FMA{s}: "
+        f"{sums / (len(rows) + len(cols)):.2g} FMAs per value."
     )
     return Picture("Thread tile", caption, d.render(f"{name}-thread", f"Thread tile of {p.name}", caption, "tile"))
 
 
 def _places(values: list[int], cell: float) -> list[float]:
-    """Where each index is drawn: side by side, with a gap where indices are not neighbours."""
+    """Positions of indices: side by side, with a gap between indices that are not neighbours."""
     out, at = [], 0.0
     for i, value in enumerate(values):
         if i and value != values[i - 1] + 1:

@@ -1,4 +1,4 @@
-"""What differs between two rungs, in words and in numbers."""
+"""The difference of two rungs: settings and counts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 MINUS = "\u2212"
 NOTABLE = 1.25
-"""A figure that changes by less than this factor is not spoken of."""
+"""A figure that changes by less than this factor is not mentioned."""
 
 
 def spec_delta(before: Spec | None, spec: Spec) -> list[str]:
-    """What a spec changes, setting by setting: ``+ float4``, ``tile thread 8x1 -> 8x8``."""
+    """The changed settings: ``+ float4``, ``tile thread 8x1 -> 8x8``."""
     if before is None:
         return []
     changes = spec_changes(before, spec)
@@ -37,7 +37,7 @@ def _delta(change: SettingChange) -> str:
 
 
 def meanings(delta: Sequence[str]) -> dict[str, str]:
-    """The settings of a ``spec_delta``, with the sentence that the language's table has for each."""
+    """The settings of a ``spec_delta``, each with its description in the table of settings."""
     docs = {t.name: t.doc for t in TOGGLES} | {s.name: s.doc for s in SETTINGS}
     names = (item.removeprefix("+ ").removeprefix(f"{MINUS} ") for item in delta)
     return {name: docs[name] for text in names for name in docs if text == name or text.startswith(f"{name} ")}
@@ -45,7 +45,7 @@ def meanings(delta: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a rung beside the one of the rung before. ``value`` None: there is nothing of the kind."""
+    """A figure of a rung beside that of the rung before; ``value`` is None where the rung has no such figure."""
 
     name: str
     value: float | None
@@ -62,7 +62,7 @@ class Figure:
 
 
 def figures(e: Explanation, before: Explanation | None) -> list[Figure]:
-    """The counts and limits of a rung that tell it from another; its totals only beside those of the same size."""
+    """The counts and limits of a rung beside those of the rung before; totals are compared only at the same size."""
     old: dict[str, float | None] = dict.fromkeys(_VALUES)
     if before is not None:
         same = before.size == e.size
@@ -90,7 +90,7 @@ def _used(e: Explanation) -> float | None:
 
 
 def _sectors(e: Explanation) -> int:
-    """Sectors that loads and stores move, and what the TMA engine fetches, counted in sectors."""
+    """Sectors that loads, stores and TMA move."""
     loads, stores, boxes = _global(e)
     return loads.sectors + stores.sectors + boxes.sectors
 
@@ -103,35 +103,35 @@ WAYS = "bank conflicts, n-way"
 _TOTALS = frozenset(
     {"global load requests", "global sectors", "shared-memory wavefronts", "least time, ms", "expected time, ms"}
 )
-"""Figures that grow with the product, by their names in ``_VALUES``."""
+"""Figures that grow with the size, by their names in ``_VALUES``."""
 
 _VALUES: Mapping[str, tuple[Callable[[Explanation], float | None], str, str]] = {
     "global load requests": (
         lambda e: e.counts.total("global", "load").requests + e.counts.total("tma", "load").requests,
         "simulated",
-        "load instructions of whole warps to global memory, and boxes that TMA fetches",
+        "load instructions of warps from global memory, and TMA boxes",
     ),
-    "global sectors": (_sectors, "simulated", "32 bytes of global memory moved, by loads, stores and TMA"),
-    "share of moved bytes used": (_used, "simulated", "bytes that lanes asked for, of those that the sectors carried"),
-    "shared-memory wavefronts": (_shared_wavefronts, "simulated", "how often the banks serve a warp"),
-    WAYS: (_shared_ways, "simulated", "wavefronts over those of an access without a conflict"),
-    "flop for a byte of global memory": (
+    "global sectors": (_sectors, "simulated", "32 bytes of global memory each, moved by loads, stores and TMA"),
+    "share of moved bytes used": (_used, "simulated", "share of the sectors' bytes that lanes requested"),
+    "shared-memory wavefronts": (_shared_wavefronts, "simulated", "passes of the shared-memory banks"),
+    WAYS: (_shared_ways, "simulated", "wavefronts over those without conflicts"),
+    "flop per byte of global memory": (
         lambda e: e.intensity.block_tile,
         "simulated",
-        "2 M N K over what the threads ask of A, B and partial sums, as tiled",
+        "2 M N K over the bytes of A, B and partial sums that threads request",
     ),
-    "flop for a value of shared memory": (
+    "flop per value of shared memory": (
         lambda e: e.intensity.flop_per_shared_load,
         "simulated",
-        "2 M N K over the values that threads read from shared memory",
+        "2 M N K over the values that threads load from shared memory",
     ),
-    "least time, ms": (lambda e: 1e3 * e.bound.floor_s, "modelled", "the largest need of any resource"),
-    "expected time, ms": (lambda e: 1e3 * e.bound.total_s, "modelled", "and what waiting adds to it"),
+    "least time, ms": (lambda e: 1e3 * e.bound.floor_s, "modelled", "the time of the busiest resource"),
+    "expected time, ms": (lambda e: 1e3 * e.bound.total_s, "modelled", "the least time plus exposed latency"),
 }
 
 
 def numbers(facts: RungFacts, before: RungFacts) -> str:
-    """What changes most from one rung to the next, as a sentence; empty where nothing does."""
+    """The counts that change most between two rungs, as a sentence; empty where none does."""
     if facts.explanation is None or before.explanation is None:
         return ""
     told = list(_told(figures(facts.explanation, before.explanation)))
@@ -146,7 +146,7 @@ def _told(found: list[Figure]) -> Iterator[str]:
         if figure.name == WAYS:
             yield f"bank conflicts from {figure.before:.3g}-way to {figure.value:.3g}-way"
         elif ratio > 1:
-            yield f"{figure.name} {times(ratio)} as much"
+            yield f"{figure.name} {times(ratio)} more"
         else:
             yield f"{figure.name} {times(1 / ratio)} less"
 

@@ -1,4 +1,4 @@
-// Everything is shown on paper: closed parts are opened for printing, and closed again after it.
+// Printing opens all closed parts, and closes them again afterwards.
 (() => {
   let opened = [];
   addEventListener("beforeprint", () => {
@@ -6,7 +6,7 @@
     opened.forEach((d) => { d.open = true; });
   });
   addEventListener("afterprint", () => opened.forEach((d) => { d.open = false; }));
-  // A link to a line of a closed part opens it.
+  // A link to a line in a closed part opens that part.
   const reveal = () => {
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     for (let d = target && target.closest("details"); d; d = d.parentElement.closest("details")) d.open = true;
