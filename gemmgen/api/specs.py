@@ -19,7 +19,7 @@ def parse(text: str, filename: str = "<string>") -> Spec:
     """The spec that ``text`` says. Raises SpecError with every mistake in it; ``filename`` is what errors call it."""
     from gemmgen.spec.parse import parse as parse_text
 
-    return checked(parse_text(text, filename))
+    return checked(parse_text(text, filename, _fits))
 
 
 def load(path: str | PathLike[str]) -> Spec:
@@ -29,7 +29,7 @@ def load(path: str | PathLike[str]) -> Spec:
     if not isinstance(path, (str, PathLike)):
         raise ArgumentError(f"path is a {type(path).__name__}; it names a file, as 'specs/warptile.gemm' does")
     _refuse_name(path)
-    return checked(load_file(path))
+    return checked(load_file(path, _fits))
 
 
 def _refuse_name(path: str | PathLike[str]) -> None:
@@ -61,10 +61,17 @@ def of_type(spec: Any) -> Spec:
     return spec
 
 
-def _problems(spec: Spec) -> list[Any]:
+def _fits(spec: Spec) -> bool:
+    from gemmgen.tile import SHARED_LIMIT
+    from gemmgen.tile.fitting import sums_exceed
+
+    return not sums_exceed(spec, SHARED_LIMIT) and not _problems(spec, hints=False)
+
+
+def _problems(spec: Spec, hints: bool = True) -> list[Any]:
     from gemmgen.tile import check_resources
 
-    return list(check_resources(spec))
+    return list(check_resources(spec, hints))
 
 
 def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
@@ -75,7 +82,7 @@ def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
     """
     from gemmgen.spec.variants import variants as legal
 
-    return (s for s in legal(spec, **choices) if not _problems(s))
+    return (s for s in legal(spec, **choices) if _fits(s))
 
 
 def variant_named(variant: str | Variant) -> Variant:

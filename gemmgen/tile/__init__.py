@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.tile.fitting import sums_hint, tiles_hint
 from gemmgen.tile.program import SHARED_LIMIT
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.sequence import sequence
@@ -16,28 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["SHARED_LIMIT", "build", "check_resources", "print_tile", "sequence"]
 
 
-def check_resources(spec: Spec) -> list[Problem]:
-    """What no GPU can give a block, read off the tile program's own buffers."""
+def check_resources(spec: Spec, hints: bool = True) -> list[Problem]:
+    """What no GPU can give a block, read off the tile program's own buffers; without hints it is quickly said."""
     from gemmgen.tile.variant import EXACT
 
     p = build(spec, EXACT)
     if p.shared_bytes <= SHARED_LIMIT:
         return []
     if p.tile_bytes <= SHARED_LIMIT:
-        return [_too_many_sums(spec, p.sums_bytes)]
+        return [_too_many_sums(spec, p.sums_bytes, hints)]
     parts = " + ".join(f"{b.name} {b.bytes}" for b in p.buffers)
     need = f"the block's tiles need {p.tile_bytes} bytes of shared memory ({parts})"
     message = f"{need}; a block has at most {SHARED_LIMIT}"
-    (bm, bn, bk), fixed = spec.block, p.tile_bytes
-    fits = max(1, bk * SHARED_LIMIT // fixed)
-    return [Problem(message, f"BK of {fits} or less fits with {bm}x{bn}", spec.spans.get("tile block"))]
+    return [Problem(message, tiles_hint(spec, SHARED_LIMIT) if hints else "", spec.spans.get("tile block"))]
 
 
-def _too_many_sums(spec: Spec, need: int) -> Problem:
+def _too_many_sums(spec: Spec, need: int, hints: bool) -> Problem:
     """A block leaves all its sums in its shared memory."""
-    (bm, bn, _), tn, most = spec.block, spec.thread[1], SHARED_LIMIT // 4
+    bm, bn, _ = spec.block
     toggle = "stageC" if spec.has("stageC") else "clusterReduce"
     message = f"{toggle} leaves {bm}x{bn} sums in shared memory, {need} bytes; a block has at most {SHARED_LIMIT}"
-    columns = most // bm // tn * tn
-    hint = f"{bm}x{columns} would fit" if columns else f"a block tile of {most} elements would fit"
+    hint = sums_hint(spec, SHARED_LIMIT) if hints else ""
     return Problem(message, hint, spec.spans.get(f"use {toggle}", spec.spans.get("tile block")))
