@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
+from math import inf
 from typing import Any
 
 from gemmgen.diagnostics import Problem, Span, SpecError, quoted
@@ -35,7 +36,9 @@ from gemmgen.spec.suggest import (
 from gemmgen.spec.tuning import choice_problems
 
 POWERS = tuple(1 << i for i in range(MAX_SIZE.bit_length()))
-TRIED = 64
+UNFIT = 0.5
+"""How many mistakes a legal spec has that does not fit: fewer than any that is not legal."""
+TRIED = 32
 """Changes that are tried at most for one hint."""
 
 
@@ -57,46 +60,58 @@ class Subject:
     def good(self, *names: str) -> bool:
         return self.bad.isdisjoint(names)
 
-    def left(self, changes: Mapping[str, Any]) -> int:
+    def left(self, changes: Mapping[str, Any]) -> float:
         """Mistakes that are left after changes to fields of the spec."""
         no_bk = self.no_bk and "block" not in changes
         changed = replace(self, spec=replace(self.spec, **changes), no_bk=no_bk, trying=True)
-        return len(problems(changed)) or int(not self.fits(changed.spec))
+        return len(problems(changed)) or (0 if self.fits(changed.spec) else UNFIT)
 
     @cached_property
-    def mistakes(self) -> int:
+    def mistakes(self) -> float:
         return self.left({"block": self.spec.block} if not self.no_bk else {})
 
     def mends(self, **changes: Any) -> bool:
-        """Whether changes lead to a legal spec, or at least to one with fewer mistakes."""
-        return not self.trying and self.left(changes) < self.mistakes
+        """Whether changes lead to a legal spec that fits, or at least to one with fewer mistakes."""
+        return not self.trying and self.left(changes) < self.mistakes and self.left(changes) != UNFIT
 
-    def first(self, changes: Iterable[Mapping[str, Any]], most: int = 1) -> list[Mapping[str, Any]]:
-        """The first changes that lead to a legal spec; if none does, the first of those that leave fewest mistakes."""
-        if self.trying:
-            return []
-        found: dict[int, list[Mapping[str, Any]]] = {}
-        for change in islice(changes, TRIED):
+    def best(self, changes: Iterable[Mapping[str, Any]], most: int) -> tuple[float, list[Mapping[str, Any]]]:
+        """The first changes that lead to a legal spec; if none does, of those that leave fewest mistakes; and how
+        many those are."""
+        found: dict[float, list[Mapping[str, Any]]] = {}
+        for change in islice(changes, 0 if self.trying else TRIED):
             left = self.left(change)
             found.setdefault(left, []).append(change)
             if left == 0 and len(found[0]) == most:
                 break
-        fewest = min(found, default=self.mistakes)
-        return found[fewest][:most] if fewest < self.mistakes else []
+        fewest = min(found, default=inf)
+        return (fewest, found[fewest][:most]) if found and fewest < self.mistakes else (inf, [])
+
+    def first(self, changes: Iterable[Mapping[str, Any]], most: int = 1) -> list[Mapping[str, Any]]:
+        """The first changes that mend the spec."""
+        return self.best(changes, most)[1]
 
     def values(self, name: str, values: Iterable[Any], most: int = 1) -> list[Any]:
         """The first values of a field, or of a size of one ("BM"), that mend the spec."""
-        if name not in PARTS:
-            return [c[name] for c in self.first(({name: v} for v in values), most)]
-        field, i = PARTS[name]
-        tile = getattr(self.spec, field)
-        tiles = ({field: (*tile[:i], v, *tile[i + 1 :])} for v in values)
-        return [c[field][i] for c in self.first(tiles, most)]
+        return [self._value(name, change) for change in self.first(self._set(name, values), most)]
 
     def beside(self, name: str, below: Iterable[int], above: Iterable[int]) -> str:
         """The values next to a wrong one that mend the spec, for a sentence; empty where none does."""
-        found = [*self.values(name, below), *self.values(name, above)]
-        return " and ".join(str(v) for v in dict.fromkeys(found))
+        sides = [self.best(self._set(name, values), 1) for values in (below, above)]
+        fewest = min(left for left, _ in sides)
+        return " and ".join(str(self._value(name, c)) for left, changes in sides if left == fewest for c in changes)
+
+    def _set(self, name: str, values: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+        if name not in PARTS:
+            return ({name: value} for value in values)
+        field, i = PARTS[name]
+        tile = getattr(self.spec, field)
+        return ({field: (*tile[:i], value, *tile[i + 1 :])} for value in values)
+
+    def _value(self, name: str, change: Mapping[str, Any]) -> Any:
+        if name not in PARTS:
+            return change[name]
+        field, i = PARTS[name]
+        return change[field][i]
 
     def at_least(self, name: str, number: int) -> str:
         """A hint to give a setting a number or more; empty where that does not mend the spec."""
@@ -199,7 +214,9 @@ def _toggles(s: Subject) -> Iterator[Problem]:
     for toggle in (t for t in TOGGLES if s.spec.has(t.name)):
         for need in toggle.needs:
             if not s.spec.has(need):
-                hint = either(_adding(s, need), s.leaving(toggle.name)) or f"{toggle.name} does not go with the rest"
+                tries = (s, replace(s, fits=lambda _: True))  # what does not fit either way is said next
+                hints = (either(_adding(t, need), t.leaving(toggle.name)) for t in tries)
+                hint = next(filter(None, hints), f"{toggle.name} does not go with the rest")
                 yield Problem(f"{toggle.name} needs {need}", hint, s.span(f"use {toggle.name}"))
     for toggle in (t for t in TOGGLES if not s.spec.has(t.name)):
         for option in toggle.options:

@@ -64,9 +64,7 @@ def most_hint(name: str, most: int) -> str:
 
 
 def _steps(s: Subject) -> Iterator[Problem]:
-    spec, bk, unroll = s.spec, s.spec.block[2], s.spec.unroll
-    if unroll < 0 or bk < 1:
-        return
+    spec, bk, unroll = s.spec, s.spec.block[2], max(0, s.spec.unroll)
     if unroll and bk % unroll:
         hint = f"{near} would" if (near := _unroll_near(s)) else _other_steps(s)
         yield Problem(f"unroll {unroll} does not divide the tile's BK {bk}", hint, s.span("unroll", "BK"))

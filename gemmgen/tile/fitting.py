@@ -73,7 +73,8 @@ def _first(spec: Spec, most: int, changes: Iterable[dict[str, Any]]) -> dict[str
 
 def _largest(spec: Spec, most: int, name: str) -> int | None:
     """The largest padding that is legal and fits, the rest of the spec as it is; None where none does."""
-    bound = bisect_left(range(getattr(spec, name)), True, key=lambda v: not _fits(_with(spec, {name: v}), most))
+    plain = replace(spec, use=spec.use - {"stageC"})  # whose tiles are the same, and soon built
+    bound = bisect_left(range(getattr(spec, name)), True, key=lambda v: not _fits(_with(plain, {name: v}), most))
     found = _first(spec, most, ({name: v} for v in range(bound - 1, -1, -1)))
     return None if found is None else found[name]
 
