@@ -24,7 +24,7 @@ def parse(text: str, filename: str = "<string>") -> Spec:
 
     if not isinstance(filename, str):
         raise ArgumentError(f"filename is {shown(filename)}; it is the text that errors call the spec by")
-    return checked(parse_text(text, filename))
+    return checked(parse_text(text, filename, _fits))
 
 
 def load(path: str | PathLike[str]) -> Spec:
@@ -36,7 +36,7 @@ def load(path: str | PathLike[str]) -> Spec:
 
     if not isinstance(path, (str, PathLike)):
         raise ArgumentError(f"path is a {type(path).__name__}; it names a file, as 'specs/warptile.gemm' does")
-    return checked(load_file(_rung(path) or path))
+    return checked(load_file(_rung(path) or path, _fits))
 
 
 def _rung(path: str | PathLike[str]) -> Path | None:
@@ -72,10 +72,17 @@ def of_type(spec: Any) -> Spec:
     return spec
 
 
-def _problems(spec: Spec) -> list[Any]:
+def _fits(spec: Spec) -> bool:
+    from gemmgen.tile import SHARED_LIMIT
+    from gemmgen.tile.fitting import sums_exceed
+
+    return not sums_exceed(spec, SHARED_LIMIT) and not _problems(spec, hints=False)
+
+
+def _problems(spec: Spec, hints: bool = True) -> list[Any]:
     from gemmgen.tile import check_resources
 
-    return list(check_resources(spec))
+    return list(check_resources(spec, hints=hints))
 
 
 def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
@@ -86,7 +93,7 @@ def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
     """
     from gemmgen.spec.variants import variants as legal
 
-    return (s for s in legal(of_type(spec), **choices) if not _problems(s))
+    return (s for s in legal(of_type(spec), **choices) if _fits(s))
 
 
 def variant_named(variant: str | Variant) -> Variant:

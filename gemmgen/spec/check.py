@@ -6,9 +6,12 @@ What a block needs of shared memory is read off the tile program's buffers and i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, islice
+from math import inf
+from typing import Any
 
 from gemmgen.diagnostics import MAX_PROBLEMS, Problem, Span, SpecError, quoted
 from gemmgen.ir.types import F32, WARP
@@ -18,28 +21,115 @@ from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
 from gemmgen.spec.steps import idle, step_problems
 from gemmgen.spec.suggest import (
+    K_STEPS,
     MAX_ACCUMULATORS,
     MAX_SIZE,
     MAX_THREADS,
+    dependents,
+    divisors,
+    either,
     lane_grids,
-    multiples_near,
+    multiples_around,
+    requirements,
     threads_for,
     warps_for,
 )
 from gemmgen.spec.tuning import choice_problems
 
+POWERS = tuple(1 << i for i in range(MAX_SIZE.bit_length()))
+UNFIT = 0.5
+"""How many mistakes a legal spec has that does not fit: fewer than any that is not legal."""
+TRIED = 32
+"""Changes that are tried at most for one hint."""
+
 
 @dataclass(frozen=True)
 class Subject:
     """A spec to check. ``bad`` are fields and sizes ("name", "BM") with a mistake already reported or left out by
-    mistake: rules that need them are skipped. ``no_bk``: the block's BK was never given."""
+    mistake: rules that need them are skipped. ``no_bk``: the block's BK was never given.
+
+    A hint gives only what mends the spec, also by every other rule and by ``fits`` (whether a GPU has what a legal spec
+    needs): rules ask ``mends``, ``first`` and ``leaving``. ``trying``: that is being found out, and needs no hints.
+    """
 
     spec: Spec
     bad: frozenset[str] = frozenset()
     no_bk: bool = False
+    fits: Callable[[Spec], bool] = lambda _: True
+    trying: bool = False
 
     def good(self, *names: str) -> bool:
         return self.bad.isdisjoint(names)
+
+    def left(self, changes: Mapping[str, Any]) -> float:
+        """Mistakes that are left after changes to fields of the spec."""
+        no_bk = self.no_bk and "block" not in changes
+        changed = replace(self, spec=replace(self.spec, **changes), no_bk=no_bk, trying=True)
+        return len(problems(changed)) or (0 if self.fits(changed.spec) else UNFIT)
+
+    @cached_property
+    def mistakes(self) -> float:
+        return self.left({"block": self.spec.block} if not self.no_bk else {})
+
+    def mends(self, **changes: Any) -> bool:
+        """Whether changes lead to a legal spec that fits, or at least to one with fewer mistakes."""
+        return not self.trying and self.left(changes) < self.mistakes and self.left(changes) != UNFIT
+
+    def best(self, changes: Iterable[Mapping[str, Any]], most: int) -> tuple[float, list[Mapping[str, Any]]]:
+        """The first changes that lead to a legal spec; if none does, of those that leave fewest mistakes; and how
+        many those are."""
+        found: dict[float, list[Mapping[str, Any]]] = {}
+        for change in islice(changes, 0 if self.trying else TRIED):
+            left = self.left(change)
+            found.setdefault(left, []).append(change)
+            if left == 0 and len(found[0]) == most:
+                break
+        fewest = min(found, default=inf)
+        return (fewest, found[fewest][:most]) if found and fewest < self.mistakes else (inf, [])
+
+    def first(self, changes: Iterable[Mapping[str, Any]], most: int = 1) -> list[Mapping[str, Any]]:
+        """The first changes that mend the spec."""
+        return self.best(changes, most)[1]
+
+    def values(self, name: str, values: Iterable[Any], most: int = 1) -> list[Any]:
+        """The first values of a field, or of a size of one ("BM"), that mend the spec."""
+        return [self._value(name, change) for change in self.first(self._set(name, values), most)]
+
+    def beside(self, name: str, below: Iterable[int], above: Iterable[int]) -> str:
+        """The values next to a wrong one that mend the spec, for a sentence; empty where none does."""
+        sides = [self.best(self._set(name, values), 1) for values in (below, above)]
+        fewest = min(left for left, _ in sides)
+        return " and ".join(str(self._value(name, c)) for left, changes in sides if left == fewest for c in changes)
+
+    def _set(self, name: str, values: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+        if name not in PARTS:
+            return ({name: value} for value in values)
+        field, i = PARTS[name]
+        tile = getattr(self.spec, field)
+        return ({field: (*tile[:i], value, *tile[i + 1 :])} for value in values)
+
+    def _value(self, name: str, change: Mapping[str, Any]) -> Any:
+        if name not in PARTS:
+            return change[name]
+        field, i = PARTS[name]
+        return change[field][i]
+
+    def at_least(self, name: str, number: int) -> str:
+        """A hint to give a setting a number or more; empty where that does not mend the spec."""
+        return f"write '{name} {number}' or more" if self.mends(**{name: number}) else ""
+
+    def leaving(self, *toggles: str) -> str:
+        """Which of the toggles to leave out, each with those that need it; empty where that does not mend the spec."""
+        if self.trying:
+            return ""
+        groups = [dependents(self.spec.use, toggle) for toggle in toggles]
+        options = {t.name: t.options for t in TOGGLES}
+        found = [
+            " and ".join(group)
+            for group in groups
+            if self.mends(use=self.spec.use - set(group), **dict.fromkeys((o for t in group for o in options[t]), None))
+        ]
+        return either(*(f"leave {group} out" for group in dict.fromkeys(found)))
 
     def span(self, *keys: str) -> Span | None:
         """Where the first of the settings that is written stands."""
@@ -57,7 +147,7 @@ def problems(subject: Subject) -> list[Problem]:
     """Every mistake, up to a number that nobody reads, in the order in which they stand in the text."""
     sizes = list(_sizes(subject))
     bad = subject.bad | {part for part, _ in sizes}
-    rest = Subject(subject.spec, bad, subject.no_bk)
+    rest = replace(subject, bad=bad)
     found = [p for _, p in sizes] + list(islice((p for rule in RULES for p in rule(rest)), MAX_PROBLEMS))
     return sorted(found, key=lambda p: (p.span.line, p.span.column) if p.span else (0, 0))
 
@@ -103,7 +193,9 @@ def _sizes(s: Subject) -> Iterator[tuple[str, Problem]]:
 def _size(s: Subject, part: str, value: int, setting: str) -> Iterator[tuple[str, Problem]]:
     span = s.span(part, setting)
     if value < 1:
-        yield part, Problem(f"{part} must be positive, not {value}", "1 is the smallest", span)
+        found = s.values(part, chain(range(1, 33), POWERS))
+        hint = f"{found[0]} is the smallest{'' if found == [1] else ' that fits'}" if found else "write a larger number"
+        yield part, Problem(f"{part} must be positive, not {value}", hint, span)
     elif value > MAX_SIZE:
         why = "a block could not hold so large a tile"
         yield part, Problem(f"{part} {value} is over the limit of {MAX_SIZE}: {value} > {MAX_SIZE}", why, span)
@@ -123,12 +215,28 @@ def _toggles(s: Subject) -> Iterator[Problem]:
     for toggle in (t for t in TOGGLES if s.spec.has(t.name)):
         for need in toggle.needs:
             if not s.spec.has(need):
-                hint = f"add {need} to the use line, or leave {toggle.name} out"
+                tries = (s, replace(s, fits=lambda _: True))  # what does not fit either way is said next
+                hints = (either(_adding(t, need), t.leaving(toggle.name)) for t in tries)
+                hint = next(filter(None, hints), f"{toggle.name} does not go with the rest")
                 yield Problem(f"{toggle.name} needs {need}", hint, s.span(f"use {toggle.name}"))
     for toggle in (t for t in TOGGLES if not s.spec.has(t.name)):
         for option in toggle.options:
             if getattr(s.spec, option) is not None:
                 yield Problem(f"{option} needs {toggle.name}", f"use {toggle.name}({option}=...)", s.span(option))
+
+
+def _adding(s: Subject, toggle: str) -> str:
+    """A hint to add a toggle that others need, with what it needs itself; empty where that does not mend the spec."""
+    if s.trying:
+        return ""
+    names = [name for name in requirements(toggle) if not s.spec.has(name)]
+    text, use = f"add {' and '.join(names)} to the use line", s.spec.use.union(names)
+    if s.mends(use=use):
+        return text
+    (bm, bn, _), found = s.spec.block, []
+    if s.no_bk and "smem" in names:
+        found = s.first({"use": use, "block": (bm, bn, bk)} for bk in K_STEPS)
+    return f"{text}, and write 'tile block {_x(found[0]['block'])}'" if found else ""
 
 
 def _operands(s: Subject) -> Iterator[Problem]:
@@ -163,7 +271,8 @@ def _choices(s: Subject) -> Iterator[Problem]:
         if not s.good(row.fields[0]) or value == row.default:
             continue
         if row.choices and value not in row.choices:
-            legal = f"{', '.join(str(c) for c in row.choices[:-1])} and {row.choices[-1]} are"
+            found = s.values(row.fields[0], row.choices, len(row.choices))
+            legal = _listed(found) if found else f"leave {row.name} out"
             yield Problem(f"{row.name} {quoted(str(value))} is not supported", legal, s.span(row.name))
         if row.pattern and not re.fullmatch(row.pattern, str(value)):
             hint = f"write it like '{row.name} {row.example}'"
@@ -174,7 +283,9 @@ def _k_step(s: Subject) -> Iterator[Problem]:
     if s.no_bk and s.spec.has("smem") and s.good("BM", "BN"):
         bm, bn, _ = s.spec.block
         message = f"smem needs BK, the block's step along K, and block {bm}x{bn} has none"
-        yield Problem(message, f"{bm}x{bn}x8 has", s.span("tile block"))
+        found = s.first({"block": (bm, bn, bk)} for bk in K_STEPS)
+        hint = f"{_x(found[0]['block'])} has" if found else "write it like BMxBNxBK"
+        yield Problem(message, hint, s.span("tile block"))
 
 
 def _multiple(s: Subject, whole: str, piece: str) -> Iterator[Problem]:
@@ -186,9 +297,12 @@ def _multiple(s: Subject, whole: str, piece: str) -> Iterator[Problem]:
     if a % b == 0:
         return
     noun = ("rows", "columns")[i]
-    near = multiples_near(a, b)
     message = f"{outer} {a} {noun} is not a multiple of {inner} {b} {noun}"
-    hint = " and ".join(str(v) for v in near) + (" are" if len(near) > 1 else " is")
+    near = s.beside(whole, *multiples_around(a, b))
+    hint = _are(near)
+    if not near and (found := s.values(piece, sorted(divisors(a), key=lambda d: abs(d - b)))):
+        hint = f"{piece} {found[0]} divides it"
+    hint = hint or f"{whole} must be a multiple of {piece}"
     yield Problem(message, hint, s.span(whole, f"tile {outer}", f"tile {inner}"))
 
 
@@ -206,8 +320,10 @@ def _warp_given(s: Subject) -> Iterator[Problem]:
     if not s.spec.has("warptile") or s.spec.warp is not None or not s.good("BM", "BN", "TM", "TN", "WM", "WN"):
         return
     block, thread = s.spec.block[:2], s.spec.thread
-    found = warps_for(block, thread, (min(64, block[0]), min(64, block[1])))
-    hint = f"add a line like {_tiles('tile warp ', found)}" if found else "leave warptile out, or change the block tile"
+    near = (min(64, block[0]), min(64, block[1]))
+    found = s.values("warp", [] if s.trying else warps_for(block, thread, near), 2)
+    hint = f"add a line like {_tiles('tile warp ', found)}" if found else s.leaving("warptile")
+    hint = hint or "change the block tile"
     message = f"warptile needs a warp tile, and no 'tile warp' line divides block {_x(block)} with thread {_x(thread)}"
     yield Problem(message, hint, s.span("use warptile"))
 
@@ -220,14 +336,16 @@ def _lanes(s: Subject) -> Iterator[Problem]:
     if spec.warp[0] % spec.thread[0] or spec.warp[1] % spec.thread[1] or _iterations(spec):
         return
     rows, columns = spec.warp[0] // spec.thread[0], spec.warp[1] // spec.thread[1]
-    legal = list(lane_grids(rows, columns))
-    if legal:
+    if legal := list(lane_grids(rows, columns)):
         given = ", ".join(f"{o}={v}" for o in ("m_iter", "n_iter") if (v := getattr(spec, o)) is not None)
-        hint = f"{' or '.join(f'(m_iter={m}, n_iter={n})' for m, n in legal)} does"
+        pairs = s.first(({"m_iter": m, "n_iter": n} for m, n in legal), len(legal))
+        hint = " or ".join(f"(m_iter={p['m_iter']}, n_iter={p['n_iter']})" for p in pairs)
+        hint = f"{hint} does" if hint else "change the warp tile"
         message = f"{given} does not cover warp {_x(spec.warp)} with {WARP} lanes of thread {_x(spec.thread)}"
         yield Problem(message, hint, s.span("m_iter", "n_iter", "use warptile"))
         return
-    found = warps_for(spec.block[:2], spec.thread, spec.warp) if s.good("BM", "BN") else []
+    near = [] if s.trying or not s.good("BM", "BN") else warps_for(spec.block[:2], spec.thread, spec.warp)
+    found = s.values("warp", near, 2)
     hint = f"{_tiles('warp ', found)} can be" if found else "change the thread tile"
     message = (
         f"warp {_x(spec.warp)} is {rows}x{columns} = {rows * columns} thread tiles of {_x(spec.thread)}, "
@@ -241,17 +359,14 @@ def _threads(s: Subject) -> Iterator[Problem]:
     if not s.good("use", "BM", "BN", "TM", "TN", "WM", "WN") or list(_tiling(s)):
         return
     block = spec.block[:2]
-    if spec.has("warptile"):
-        if spec.warp is None or spec.threads <= MAX_THREADS:
-            return
-        shape, found = f"warp {_x(spec.warp)}", warps_for(block, spec.thread, spec.warp)
-    elif spec.threads <= MAX_THREADS:
+    level = "warp" if spec.has("warptile") else "thread"
+    tile = spec.warp if spec.has("warptile") else spec.thread
+    if tile is None or spec.threads <= MAX_THREADS:
         return
-    else:
-        shape, found = f"thread {_x(spec.thread)}", threads_for(block, spec.thread)
-    level = shape.split()[0]
+    near = warps_for(block, spec.thread, tile) if level == "warp" else threads_for(block, tile)
+    found = s.values(level, near, 2)
     message = (
-        f"block {_x(block)} with {shape} needs {spec.threads} threads, over the limit of a block: "
+        f"block {_x(block)} with {level} {_x(tile)} needs {spec.threads} threads, over the limit of a block: "
         f"{spec.threads} > {MAX_THREADS}"
     )
     hint = f"{_tiles(level + ' ', found)} fits" if found else "make the block tile smaller"
@@ -279,6 +394,16 @@ def _choices_to_tune(s: Subject) -> Iterator[Problem]:
 
 def _x(sizes: Iterable[int]) -> str:
     return "x".join(str(v) for v in sizes)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    *first, last = [str(v) for v in values]
+    return _are(f"{', '.join(first)} and {last}" if first else last)
+
+
+def _are(values: str) -> str:
+    """A sentence of the values that are legal; empty where there are none."""
+    return f"{values} {'are' if ' and ' in values else 'is'}" if values else ""
 
 
 def _tiles(before: str, tiles: list[tuple[int, int]]) -> str:

@@ -111,18 +111,30 @@ def name_problem(name: str) -> tuple[str, str] | None:
         )
     if len(name) > MAX_NAME:
         return f"a kernel name of {len(name)} characters is over the limit of {MAX_NAME}", "shorten it"
-    hint = f"choose another, such as '{name.strip('_')}_kernel'"
+    taken = _taken(name)
+    return (f"kernel name '{name}' {taken}", f"choose another, such as '{_another(name)}'") if taken else None
+
+
+def _taken(name: str) -> str:
+    """What an identifier already is, to follow the name in a sentence; empty for a free one."""
     if name in CPP_KEYWORDS:
-        return f"kernel name '{name}' is a keyword of C++", hint
+        return "is a keyword of C++"
     if name in CUDA_NAMES:
-        return f"kernel name '{name}' is a name that C or CUDA C++ already has", hint
+        return "is a name that C or CUDA C++ already has"
     if name in ASSEMBLER_NAMES:
-        return f"kernel name '{name}' is a name that NVIDIA's assembler does not take", hint
+        return "is a name that NVIDIA's assembler does not take"
     if name in FILE_SCOPE_NAMES | ARRAY_NAMES or _FILE_SCOPE.fullmatch(name):
-        return f"kernel name '{name}' is a name that the generated text uses", hint
+        return "is a name that the generated text uses"
     if _IMPLEMENTATION.match(name):
-        return f"kernel name '{name}' starts like the compiler's own names", hint
-    return None
+        return "starts like the compiler's own names"
+    return ""
+
+
+def _another(name: str) -> str:
+    """A legal name like one that is not."""
+    stem = name.strip("_")[: MAX_NAME - len("kernel_")]
+    others = (f"{stem}_kernel", f"kernel_{stem}", "my_kernel")
+    return next(other for other in others if _IDENTIFIER.fullmatch(other) and not _taken(other))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

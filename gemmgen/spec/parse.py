@@ -27,7 +27,11 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _PLACEHOLDERS: dict[str, Any] = {"name": "kernel", "block": (1, 1, 1)}
 
 
-def parse(text: str, filename: str = "<string>") -> Spec:
+Fits = Callable[[Spec], bool]
+"""Whether a GPU has what a legal spec needs: no hint leads to one that does not fit."""
+
+
+def parse(text: str, filename: str = "<string>", fits: Fits = lambda _: True) -> Spec:
     """The spec that ``text`` says. Raises SpecError with every mistake in it, each with line and column."""
     if not isinstance(text, str):
         raise ArgumentError(f"text: given {type(text).__name__}, wanted str")
@@ -44,7 +48,7 @@ def parse(text: str, filename: str = "<string>") -> Spec:
     spec = Spec(
         **(_PLACEHOLDERS | draft.values), filename=filename, comment=_leading_comment(source.text), spans=draft.spans
     )
-    subject = Subject(spec, frozenset(draft.bad), no_bk="BK" not in draft.spans and "BK" not in draft.bad)
+    subject = Subject(spec, frozenset(draft.bad), no_bk="BK" not in draft.spans and "BK" not in draft.bad, fits=fits)
     found = sorted([*draft.problems, *problems(subject)], key=_place) + missing
     if found:
         raise SpecError(found, filename)
@@ -59,7 +63,7 @@ def _stopped(source: Source, at: Span) -> str:
     )
 
 
-def load(path: str | os.PathLike[str]) -> Spec:
+def load(path: str | os.PathLike[str], fits: Fits = lambda _: True) -> Spec:
     """The spec in a file: UTF-8, with or without a byte order mark, lines ended in any way.
 
     Raises SpecError, also for a file that cannot be read or is not UTF-8 (with the byte offset).
@@ -73,7 +77,7 @@ def load(path: str | os.PathLike[str]) -> Spec:
         raise SpecError([Problem(f"cannot read the spec: {reason}")], filename) from None
     if len(data) > MAX_TEXT:
         raise SpecError([_too_long()], filename)
-    return parse(_decoded(data, filename), filename)
+    return parse(_decoded(data, filename), filename, fits)
 
 
 def _too_long() -> Problem:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
 from gemmgen.ir.types import F32, VECTOR_BYTES
 from gemmgen.isa.cluster import PORTABLE_SIZE
-from gemmgen.spec.architecture import ELEMENT_TYPE, architecture_problem, unknown_architecture
-from gemmgen.spec.model import ARCH_FORM, Spec
-from gemmgen.spec.suggest import multiples_near
+from gemmgen.spec.architecture import (
+    ELEMENT_TYPE,
+    INSTRUCTIONS,
+    architecture_problem,
+    capability,
+    unknown_architecture,
+)
+from gemmgen.spec.model import ARCH_FORM, SETTINGS, Spec
+from gemmgen.spec.suggest import dependents, either, multiples_around
 
 if TYPE_CHECKING:
     from gemmgen.spec.check import Subject
 
+MAX_STAGES = max(next(row.choices for row in SETTINGS if row.name == "stages"))
 MAX_BOX = 256
 """Elements of one dimension of a box (CUDA driver API, cuTensorMapEncodeTiled)."""
 BOX_ALIGN = 128
@@ -42,11 +50,12 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
     yield from _architecture(s)
     if s.spec.has("cpasync") and s.spec.has("tma"):
         message = "tma and cpasync are two ways to bring the same tiles"
-        hint = "use one of them; tma falls back on cp.async by itself for rows that it cannot address"
+        hint = _one(s, "tma", "cpasync", also="tma falls back on cp.async by itself for rows that it cannot address")
         yield Problem(message, hint, s.span("use tma"))
-    if s.good("stages") and s.spec.stages > 2 and not s.spec.has("cpasync") and not s.spec.has("tma"):
+    if s.good("stages") and 2 < s.spec.stages <= MAX_STAGES and not s.spec.has("cpasync") and not s.spec.has("tma"):
         message = f"stages {s.spec.stages} needs cpasync or tma: through registers one tile is on its way at a time"
-        yield Problem(message, "stages 2 needs neither", s.span("stages"))
+        hint = "stages 2 needs neither" if s.mends(stages=2) else _also(s, "cpasync")
+        yield Problem(message, hint or "take fewer stages", s.span("stages"))
     if s.spec.has("clusterReduce") and s.good("split_k"):
         yield from _cluster(s)
     if s.spec.has("stageC"):
@@ -59,7 +68,7 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield from _dependent(s)
     if s.spec.has("clusterReduce") and s.good("persistent") and s.spec.persistent > 0:
         ends = f"with persistent {s.spec.persistent} a block goes on to other tiles of C"
-        hint = "leave one of the two out; without clusterReduce a second kernel adds up"
+        hint = _one(s, "persistent", "clusterReduce", also="without clusterReduce a second kernel adds up")
         message = f"clusterReduce leaves sums in the place of tiles until a block ends, and {ends}"
         yield Problem(message, hint, s.span("persistent", "use clusterReduce"))
     if s.spec.has("tma"):
@@ -70,21 +79,21 @@ def _ragged_first(s: Subject) -> Iterator[Problem]:
     """The first tile is copied before the loop, and nothing in the loop looks at where K ends."""
     if s.good("stages") and s.spec.stages < 2:
         message = f"raggedFirst takes checks along K out of the loop, and stages {s.spec.stages} copies all tiles there"
-        hint = "write 'stages 2' or more, or leave raggedFirst out"
+        hint = either(s.at_least("stages", 2), s.leaving("raggedFirst")) or "give it stages"
         yield Problem(message, hint, s.span("use raggedFirst"))
     if s.spec.has("directB"):
         message = "raggedFirst takes checks along K out of the loop, and directB fetches all of B there"
-        yield Problem(message, "use one of them", s.span("use raggedFirst"))
+        yield Problem(message, _one(s, "raggedFirst", "directB"), s.span("use raggedFirst"))
 
 
 def _stage_c(s: Subject) -> Iterator[Problem]:
     """Nothing else comes to lie where the sums do."""
     if s.spec.has("clusterReduce"):
         message = "stageC and clusterReduce both leave a block's sums in the place of its tiles, each in its own order"
-        yield Problem(message, "use one of them", s.span("use stageC"))
+        yield Problem(message, _one(s, "stageC", "clusterReduce"), s.span("use stageC"))
     if s.spec.has("tma") and s.good("persistent") and s.spec.persistent > 0:
         message = "stageC leaves sums by ordinary stores where tma would bring the next tile of C's first tiles, and"
-        hint = "leave persistent or stageC out, or use cpasync"
+        hint = either(_one(s, "persistent", "stageC"), _instead(s, "tma", "cpasync"))
         message = f"{message} persistent {s.spec.persistent} asks for both"
         yield Problem(message, hint, s.span("persistent", "use stageC"))
 
@@ -94,10 +103,13 @@ def _cluster(s: Subject) -> Iterator[Problem]:
     split, where = s.spec.split_k, s.span("split_k", "use clusterReduce")
     if split < 2:
         message = f"clusterReduce adds up what several blocks have of a sum, and split_k is {split}"
-        yield Problem(message, f"write 'split_k 2', up to {PORTABLE_SIZE}, or leave clusterReduce out", where)
+        most = f"write 'split_k 2', up to {PORTABLE_SIZE}" if s.mends(split_k=2) else ""
+        yield Problem(message, either(most, s.leaving("clusterReduce")) or "split the sum", where)
     elif split > PORTABLE_SIZE:
         message = f"clusterReduce makes the blocks that share a sum a cluster, and split_k {split} is over its limit of"
-        hint = f"'split_k {PORTABLE_SIZE}' is the most; without clusterReduce a second kernel adds up any number"
+        most = f"'split_k {PORTABLE_SIZE}' is the most" if s.mends(split_k=PORTABLE_SIZE) else ""
+        hint = most or s.leaving("clusterReduce") or "split the sum into fewer parts"
+        hint = f"{hint}; without clusterReduce a second kernel adds up any number"
         yield Problem(f"{message} {PORTABLE_SIZE}", hint, where)
 
 
@@ -106,14 +118,15 @@ def _atomics(s: Subject) -> Iterator[Problem]:
     split = s.spec.split_k
     if s.spec.has("clusterReduce"):
         message = "atomics and clusterReduce are two ways to add up what several blocks have of a sum"
-        hint = "use one of them; clusterReduce adds in a fixed order, and its bits repeat"
+        hint = _one(s, "atomics", "clusterReduce", also="clusterReduce adds in a fixed order, and its bits repeat")
         yield Problem(message, hint, s.span("use atomics"))
     elif s.spec.C.dtype != F32.name:
         message = f"atomics adds to C in float32, and C is {s.spec.C.dtype}"
         yield Problem(message, "write C f32, or leave atomics out", s.span("operands C", "use atomics"))
     elif s.good("split_k") and split < 2:
         message = f"atomics adds up what several blocks have of a sum, and split_k is {split}"
-        yield Problem(message, "write 'split_k 2' or more, or leave atomics out", s.span("split_k", "use atomics"))
+        hint = either(s.at_least("split_k", 2), s.leaving("atomics")) or "split the sum"
+        yield Problem(message, hint, s.span("split_k", "use atomics"))
 
 
 def _dependent(s: Subject) -> Iterator[Problem]:
@@ -121,10 +134,10 @@ def _dependent(s: Subject) -> Iterator[Problem]:
     split, where = s.spec.split_k, s.span("use dependentLaunch")
     if s.spec.has("clusterReduce"):
         message = "dependentLaunch launches a second kernel early, and with clusterReduce there is none"
-        yield Problem(message, "use one of them", where)
+        yield Problem(message, _one(s, "dependentLaunch", "clusterReduce"), where)
     elif s.good("split_k") and split < 2:
         message = f"dependentLaunch launches the second kernel of split_k early, and split_k {split} has none"
-        hint = "write 'split_k 2' or more, or leave dependentLaunch out"
+        hint = either(s.at_least("split_k", 2), s.leaving("dependentLaunch")) or "split the sum"
         yield Problem(message, hint, s.span("split_k", "use dependentLaunch"))
 
 
@@ -133,9 +146,11 @@ def _architecture(s: Subject) -> Iterator[Problem]:
     if arch is None or not s.good("arch") or not re.fullmatch(ARCH_FORM, arch):  # then said by its own rule
         return
     if problem := architecture_problem(s.spec, arch):
-        typed = problem.startswith(ELEMENT_TYPE)
-        hint = "leave 'arch' out, or take f32" if typed else "leave 'arch' out, or the toggle"
-        yield Problem(problem, hint, s.span("arch"))
+        there = capability(arch) or 0
+        missing = [t for t, row in INSTRUCTIONS.items() if s.spec.has(t) and row.arch.min > there]
+        hint = "leave 'arch' out" if s.mends(arch=None) else "take a newer architecture"
+        typed = "take f32" if problem.startswith(ELEMENT_TYPE) else ""
+        yield Problem(problem, either(hint, typed or s.leaving(*missing)), s.span("arch"))
     elif problem := unknown_architecture(arch):
         what, _, known = problem.partition("; ")
         yield Problem(what, known, s.span("arch"))
@@ -149,7 +164,8 @@ def _tma(s: Subject) -> Iterator[Problem]:
     for name in ("pad_a", "pad_b"):
         if s.good(name) and (pad := getattr(s.spec, name)) > 0:
             message = f"tma writes a tile's rows one behind another, and {name} {pad} sets them apart"
-            hint = f"leave {name} out; smemSwizzle is TMA's way round bank conflicts"
+            hint = either(f"leave {name} out" if s.mends(**{name: 0}) else "", _instead(s, "tma", "cpasync"))
+            hint = f"{hint or 'tma needs rows without padding'}; smemSwizzle is TMA's way round bank conflicts"
             yield Problem(message, hint, s.span(name))
     if s.good("BM", "BN", "BK") and not s.no_bk:
         yield from _tma_boxes(s)
@@ -161,13 +177,17 @@ def _tma_order(s: Subject) -> Iterator[Problem]:
     spec = s.spec
     if s.good("A") and spec.A.order == "row" and spec.has("transposeA"):
         message = "tma cannot transpose, and transposeA stores A's rows as columns"
-        yield Problem(message, "leave transposeA out, or use cpasync", s.span("use transposeA", "use tma"))
+        hint = either(s.leaving("transposeA"), _instead(s, "tma", "cpasync")) or "transpose in memory"
+        yield Problem(message, hint, s.span("use transposeA", "use tma"))
     if s.good("A") and spec.A.order == "col" and not spec.has("transposeA"):
         message = "tma cannot transpose, and without transposeA the tile of a column-major A is stored by rows"
-        yield Problem(message, "add transposeA, or use cpasync", s.span("operands A", "use tma"))
+        hint = either(_also(s, "transposeA"), _instead(s, "tma", "cpasync")) or "take A in row order"
+        yield Problem(message, hint, s.span("operands A", "use tma"))
     if s.good("B") and spec.B.order == "col" and not spec.has("directB"):
         message = "tma cannot transpose, and the tile of a column-major B is stored by rows"
-        yield Problem(message, "take B in row order, or use cpasync", s.span("operands B", "use tma"))
+        rows = "take B in row order" if s.mends(B=replace(spec.B, order="row")) else ""
+        hint = either(rows, _instead(s, "tma", "cpasync")) or "use smaller tiles"
+        yield Problem(message, hint, s.span("operands B", "use tma"))
 
 
 def _tma_boxes(s: Subject) -> Iterator[Problem]:
@@ -176,15 +196,16 @@ def _tma_boxes(s: Subject) -> Iterator[Problem]:
     for name, extent in (("BM", bm), *(() if past else (("BN", bn),)), ("BK", bk)):
         if extent > MAX_BOX:
             message = f"tma copies at most {MAX_BOX} elements of a dimension at once: {name} {extent} > {MAX_BOX}"
-            yield Problem(message, f"{name} {MAX_BOX} is the most", s.span(name, "tile block"))
+            found = s.values(name, [n for n in range(MAX_BOX, 0, -1) if n % 8 == 0])
+            hint = f"{name} {found[0]} {'is the most' if found == [MAX_BOX] else 'would do'}" if found else ""
+            yield Problem(message, hint or _instead(s, "tma", "cpasync"), s.span(name, "tile block"))
     inner = ("BM", bm) if s.spec.A.order == "col" else ("BK", bk)
     for x, (name, extent) in zip(s.spec.matrices, (inner, ("BN", bn)), strict=False):
         unit, row = x.dtype.elements(VECTOR_BYTES), x.dtype.bytes * extent
         if extent % unit and not (past and x.name == "B"):
-            message = (
-                f"tma copies rows of whole {VECTOR_BYTES} bytes, and {name} {extent} makes a row of {x.name} {row}"
-            )
-            yield Problem(message, f"{name} {_or(multiples_near(extent, unit))} is right", s.span(name, "tile block"))
+            whole = f"tma copies rows of whole {VECTOR_BYTES} bytes"
+            message = f"{whole}, and {name} {extent} makes a row of {x.name} {row}"
+            yield Problem(message, _multiples(s, name, extent, unit), s.span(name, "tile block"))
 
 
 def _tma_alignment(s: Subject) -> Iterator[Problem]:
@@ -196,11 +217,43 @@ def _tma_alignment(s: Subject) -> Iterator[Problem]:
         if extent % step and inner % unit == 0 and not (x.name == "B" and s.spec.has("directB")):
             size = item * extent * bk
             message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {name} {extent} by BK {bk} is {size}"
-            yield Problem(message, f"{name} {_or(multiples_near(extent, step))} is right", s.span(name, "tile block"))
+            yield Problem(message, _multiples(s, name, extent, step), s.span(name, "tile block"))
     if s.spec.has("smemSwizzle") and s.spec.matrices[0].dtype.bytes * bk in SWIZZLED and bm % SWIZZLED_ROWS:
         message = f"tma swizzles {SWIZZLED_ROWS} rows at a time, and BM {bm} is not a multiple of {SWIZZLED_ROWS}"
-        near = multiples_near(bm, SWIZZLED_ROWS)
-        yield Problem(message, f"BM {_or(near)} is right", s.span("BM", "tile block"))
+        yield Problem(message, _multiples(s, "BM", bm, SWIZZLED_ROWS), s.span("BM", "tile block"))
+
+
+# --- Hints: what mends a spec, and says so ----------------------------------------------------------------------------
+
+
+def _one(s: Subject, *names: str, also: str = "") -> str:
+    """A hint to leave one of two settings out, and what ``also`` is worth saying."""
+    toggles = [name for name in names if s.spec.has(name)]
+    settings = [f"leave {name} out" for name in names if name not in toggles and s.mends(**{name: 0})]
+    found = either(*settings, s.leaving(*toggles))
+    if found == either(*(f"leave {name} out" for name in names)):
+        found = "use one of them" if toggles == list(names) else "leave one of the two out"
+    return "; ".join(part for part in (found, also) if part)
+
+
+def _also(s: Subject, toggle: str) -> str:
+    """A hint to add a toggle; empty where that does not mend the spec."""
+    return f"add {toggle}" if s.mends(use=s.spec.use | {toggle}) else ""
+
+
+def _instead(s: Subject, toggle: str, other: str) -> str:
+    """A hint to use a toggle in place of another; empty where that does not mend the spec."""
+    gone = dependents(s.spec.use, toggle)
+    fine = s.mends(use=s.spec.use.difference(gone) | {other})
+    return f"use {other} in place of {' and '.join(gone)}" if fine else ""
+
+
+def _multiples(s: Subject, name: str, extent: int, step: int) -> str:
+    """A hint of the multiples next to a size."""
+    near = s.beside(name, *multiples_around(extent, step))
+    if near:
+        return f"{name} {near.replace(' and ', ' or ')} is right"
+    return _instead(s, "tma", "cpasync") or f"{name} must be a multiple of {step}"
 
 
 def _or(values: Sequence[int]) -> str:

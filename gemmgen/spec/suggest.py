@@ -1,14 +1,34 @@
-"""Legal neighbours of an illegal choice, for the hints of the checks. Pure arithmetic on tile sizes."""
+"""Neighbours of an illegal choice, for the hints of the checks to try."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from gemmgen.ir.types import WARP
+from gemmgen.spec.model import TOGGLES
 
+K_STEPS = (8, 16, 4, 32, 2, 1, 12, 24, 6, 3, 5, 7, 64)
+"""BK to propose, the most usual first."""
 MAX_THREADS = 1024  # threads in a block, by CUDA's programming guide, on every architecture so far
 MAX_SIZE = 1024  # of any tile dimension
 MAX_ACCUMULATORS = 1024  # running sums in a thread
+
+
+def requirements(toggle: str) -> list[str]:
+    """A toggle with all that it needs, what needs nothing first."""
+    needs = {t.name: t.needs for t in TOGGLES}
+    found = [name for need in needs.get(toggle, ()) for name in requirements(need)]
+    return list(dict.fromkeys([*found, toggle]))
+
+
+def dependents(use: frozenset[str], toggle: str) -> list[str]:
+    """A toggle with all in ``use`` that make no sense without it."""
+    return [toggle, *(t.name for t in TOGGLES if t.name in use and t.name != toggle and toggle in requirements(t.name))]
+
+
+def either(*ways: str) -> str:
+    """A hint of several ways out, of which some may be empty."""
+    return ", or ".join(way for way in ways if way)
 
 
 def lane_grids(rows: int, columns: int) -> Iterator[tuple[int, int]]:
@@ -25,12 +45,19 @@ def multiples_near(value: int, step: int) -> list[int]:
     return [v for v in (below, below + step) if 0 < v <= MAX_SIZE]
 
 
+def multiples_around(value: int, step: int) -> tuple[range, range]:
+    """The multiples of ``step`` below ``value`` and above it, from 1 to the largest size, the nearest first."""
+    below = (value - 1) // step * step
+    above = (value // step + 1) * step
+    return range(min(below, MAX_SIZE), 0, -step), range(above, MAX_SIZE + 1, step)
+
+
 def divisors(value: int) -> list[int]:
     return [d for d in range(1, value + 1) if value % d == 0]
 
 
 def warps_for(block: tuple[int, int], thread: tuple[int, int], near: tuple[int, int]) -> list[tuple[int, int]]:
-    """Up to two warp tiles that divide the block, that 32 lanes cover, and that fit in 1024 threads; nearest first."""
+    """Warp tiles that divide the block, that 32 lanes cover, and that fit in 1024 threads; nearest first."""
     found = [
         (wm, wn)
         for wm in divisors(block[0])
@@ -45,7 +72,7 @@ def warps_for(block: tuple[int, int], thread: tuple[int, int], near: tuple[int, 
 
 
 def threads_for(block: tuple[int, int], near: tuple[int, int]) -> list[tuple[int, int]]:
-    """Up to two thread tiles that divide the block and make at most 1024 threads; nearest first."""
+    """Thread tiles that divide the block and make at most 1024 threads; nearest first."""
     found = [
         (tm, tn)
         for tm in divisors(block[0])
@@ -60,4 +87,4 @@ def _nearest(found: Iterable[tuple[int, int]], near: tuple[int, int]) -> list[tu
         ratios = [max(a, b) / min(a, b) for a, b in zip(tile, near, strict=True)]
         return ratios[0] * ratios[1], tile
 
-    return sorted(found, key=distance)[:2]
+    return sorted(found, key=distance)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
-from gemmgen.ir.types import F32
 from gemmgen.target import known_limits
+from gemmgen.tile.fitting import sums_hint, tiles_hint
 from gemmgen.tile.program import SHARED_LIMIT
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.sequence import sequence
@@ -18,23 +18,21 @@ if TYPE_CHECKING:
 __all__ = ["SHARED_LIMIT", "build", "check_resources", "print_tile", "sequence"]
 
 
-def check_resources(spec: Spec, arch: str | None = None) -> list[Problem]:
+def check_resources(spec: Spec, arch: str | None = None, hints: bool = True) -> list[Problem]:
     """What no GPU of ``arch``, else of the spec's own architecture, else no GPU at all can give a block, read off the
-    tile program's own buffers."""
+    tile program's own buffers; without hints it is quickly said."""
     from gemmgen.ir.variant import EXACT
 
     p, (limit, most) = build(spec, EXACT), _shared_limit(arch or spec.arch)
     if p.shared_bytes <= limit:
         return []
     if p.tile_bytes <= limit and p.sums_bytes:
-        return [_too_many_sums(spec, p.sums_bytes, limit, most)]
+        return [_too_many_sums(spec, p.sums_bytes, limit, most, hints)]
     sizes = [*((b.name, b.bytes) for b in p.buffers), *p.barriers]
     parts = " + ".join(f"{name} {size}" for name, size in sizes)
     need = f"the block's tiles need {sum(size for _, size in sizes)} bytes of shared memory ({parts})"
     message = f"{need}; {most}"
-    (bm, bn, bk), fixed = spec.block, p.tile_bytes
-    fits = max(1, bk * limit // fixed)
-    return [Problem(message, f"BK of {fits} or less fits with {bm}x{bn}", spec.spans.get("tile block"))]
+    return [Problem(message, tiles_hint(spec, limit) if hints else "", spec.spans.get("tile block"))]
 
 
 def _shared_limit(arch: str | None) -> tuple[int, str]:
@@ -45,11 +43,10 @@ def _shared_limit(arch: str | None) -> tuple[int, str]:
     return known.shared_per_block, f"a block has at most {known.shared_per_block} on {arch}"
 
 
-def _too_many_sums(spec: Spec, need: int, limit: int, at_most: str) -> Problem:
+def _too_many_sums(spec: Spec, need: int, limit: int, at_most: str, hints: bool) -> Problem:
     """A block leaves all its sums in its shared memory."""
-    (bm, bn, _), tn, most = spec.block, spec.thread[1], F32.elements(limit)
+    bm, bn, _ = spec.block
     toggle = "stageC" if spec.has("stageC") else "clusterReduce"
     message = f"{toggle} leaves {bm}x{bn} sums in shared memory, {need} bytes; {at_most}"
-    columns = most // bm // tn * tn
-    hint = f"{bm}x{columns} would fit" if columns else f"a block tile of {most} elements would fit"
+    hint = sums_hint(spec, limit) if hints else ""
     return Problem(message, hint, spec.spans.get(f"use {toggle}", spec.spans.get("tile block")))
