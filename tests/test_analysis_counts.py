@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simhelp import grid_of
@@ -138,9 +138,8 @@ def test_any_size_in_constant_time(path: Path) -> None:
         ir = lower(spec, VARIANTS[variant])
         for size in HUGE:
             given = scalars(ir, size)
-            start = time.process_time()
-            counts = count(ir, given)
-            assert time.process_time() - start < 0.5
+            with at_most(calls=500_000):
+                counts = count(ir, given)
             m, n, k = size
             more = 1.01 if spec.split_k == 1 else 1.03  # every slice of K is whole tiles
             assert m * n * k <= counts.fma < more * m * n * k

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import at_most
 
 from gemmgen.analysis.advice import TRIES, Advice, advise
 from gemmgen.analysis.counts import Counts, count
@@ -92,9 +92,8 @@ def test_rows_point_at_their_line_of_cuda(name: str) -> None:
 @pytest.mark.parametrize("name", RUNGS)
 def test_fast_at_any_size(name: str) -> None:
     rung(name, 1023, 1023, 1023)  # compiles, which is not counted
-    start = time.process_time()
-    rung(name, 1023, 1023, 1023).to_dict()
-    assert time.process_time() - start < 0.5
+    with at_most(calls=1_000_000):
+        rung(name, 1023, 1023, 1023).to_dict()
 
 
 def test_nothing_to_do() -> None:
@@ -329,9 +328,9 @@ def test_equal_launches_are_counted_once_and_taken_as_often_as_they_are(rows: in
 
 
 def test_very_many_launches_take_no_longer_than_one() -> None:
-    start = time.process_time()
-    found = explain(ROW, (1 << 31) - 1, 1, 1, compiled=False)
-    assert found.launches == 2 * 32771 and time.process_time() - start < 5
+    with at_most(calls=12_000_000):
+        found = explain(ROW, (1 << 31) - 1, 1, 1, compiled=False)
+    assert found.launches == 2 * 32771
     stored = [a.cost.elements for a in found.counts.accesses if (a.operand, a.op, a.space) == ("C", "store", "global")]
     assert sum(stored) == 3 * ((1 << 31) - 1)  # two parts of each sum, and the sum
 

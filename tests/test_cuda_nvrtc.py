@@ -33,6 +33,8 @@ def missing() -> str | None:
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
+SPILLED = {((13, 0), "warptile", "exact", "sm_90"): 8}
+"""Bytes that a version of NVRTC spills where later ones spill none: three blocks per SM leave 168 registers."""
 WARNING = re.compile(r"warning|remark|error", re.IGNORECASE)
 
 
@@ -56,7 +58,8 @@ def test_ladder_compiles_without_warnings_or_spills(name: str, variant: str, arc
         made = compiled(emit_cuda(ir), ir.name, arch)
         # With narrow copies, the code for sm_80 of kernels that hold a tile on its way keeps some addresses in memory.
         spills_somewhere = arch == "sm_80" and variant == "guarded_unaligned" and spec.stages > 1
-        assert made.resources.spill_bytes == 0 or spills_somewhere
+        known = SPILLED.get((version(), ir.name, variant, arch), 0)
+        assert made.resources.spill_bytes <= known or spills_somewhere
         assert made.resources.threads == ir.threads
         dynamic = ir.shared_bytes > STATIC_SHARED_BYTES  # asked for at launch
         assert made.resources.shared_bytes == (0 if dynamic else ir.shared_bytes)

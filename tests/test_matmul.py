@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import at_most
 
 import gemmgen
 from gemmgen import matmul as _function
@@ -231,15 +231,11 @@ def test_a_warm_call_adds_little_to_the_kernels_own(monkeypatch: pytest.MonkeyPa
     forget_kernel = module._kernel.cache_clear  # type: ignore[attr-defined]
     forget_kernel()
     a, b, c = arrays(64, 64, 64)
-    best = float("inf")
-    for _ in range(20):
-        start = time.perf_counter()
-        for _ in range(500):
-            _function(a, b, c)
-        best = min(best, (time.perf_counter() - start) / 500)
+    _function(a, b, c)
+    with at_most(calls=25):
+        _function(a, b, c)
     forget_kernel()
-    assert stand_in.calls == 10_000
-    assert best < 10e-6, f"{best * 1e6:.1f} us"
+    assert stand_in.calls == 2
 
 
 def test_operands_of_torch_are_looked_at_once_a_call(monkeypatch: pytest.MonkeyPatch) -> None:

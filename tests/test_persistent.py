@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from effort import at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orderhelp import grouped, numbered
@@ -288,9 +288,8 @@ def test_counts_of_any_size_take_no_longer() -> None:
     for name in PERSISTENT:
         ir = kernel(name, "guarded")
         for size in ((1024, 1024, 1028), (65540, 32772, 10004), (1 << 20, 1 << 20, 1 << 20)):
-            start = time.process_time()
-            found = count(ir, given_for(ir, size))
-            assert time.process_time() - start < 0.5
+            with at_most(calls=500_000):
+                found = count(ir, given_for(ir, size))
             assert found.fma == count(lower(one_each(spec_of(name)), ir.variant), given_for(ir, size)).fma
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
+from effort import at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipelinehelp import PIPELINES, depths, kernel, launches, line_of, operands_of, run_ordered, spec_of
@@ -87,9 +87,8 @@ def test_any_pipeline_equals_running(spec: Spec, size: Size) -> None:
 def test_any_size_in_constant_time(name: str) -> None:
     ir = kernel(name, GUARDED_UNALIGNED if "groups" in name else GUARDED)
     for size in ((1024, 1024, 1032), (65544, 32776, 10008), (1 << 20, 1 << 20, 1 << 20)):
-        start = time.process_time()
-        counts = count(ir, given_for(ir, size))
-        assert time.process_time() - start < 0.5
+        with at_most(calls=500_000):
+            counts = count(ir, given_for(ir, size))
         m, n, k = size
         assert m * n * k <= counts.fma < 1.1 * m * n * k
 
