@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
+from effort import at_most
 
 import gemmgen
 from gemmgen import CompileError, SpecError, TuneError
@@ -53,17 +53,19 @@ def test_F05_no_rung_is_noted_or_slow(name: str) -> None:
 
 @pytest.mark.parametrize("text", [HEAVY, LONE.replace("32x32x1", "64x64x1").replace("coalescing", "coalescing, smem")])
 def test_F05_compiling_is_given_up_with_the_reason(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gemmgen.runtime import limited
+
     monkeypatch.setenv("GEMMGEN_COMPILE_SECONDS", "1")
     monkeypatch.setenv("GEMMGEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(limited, "WAITED", 100.0)  # however busy the machine, the processor time decides
     pytest.importorskip("cuda.bindings.nvrtc")
     kernel = gemmgen.compile(gemmgen.parse(text), device="sim")
     given_up = r"over [0-9]+ s( of processor time)? and was given up: .* sums .*255 registers"
     with pytest.raises(CompileError, match=given_up):
         _ = kernel.cubin
-    start = time.perf_counter()
-    with pytest.raises(CompileError, match="given up"):  # remembered
+    monkeypatch.setattr(limited, "call", lambda *_: pytest.fail("what is remembered is not tried again"))
+    with pytest.raises(CompileError, match="given up"):
         _ = gemmgen.compile(gemmgen.parse(text), device="sim").cubin
-    assert time.perf_counter() - start < 1
 
 
 def test_F05_what_is_slow_and_done_in_time_is_the_same_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,9 +115,8 @@ def test_F06_a_space_is_counted_and_drawn_from(
     names: tuple[str, ...], count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     choices = [part for name in names for part in ("--set", f"{name}={values(count)}")]
-    start = time.process_time()
-    assert run(["tune", "warptile", "--model", "--size", "512", *choices]) == 0
-    assert time.process_time() - start < 20
+    with at_most(calls=40_000_000):
+        assert run(["tune", "warptile", "--model", "--size", "512", *choices]) == 0
     assert f"{MOST} of {count ** len(names)} combinations, drawn at random" in capsys.readouterr().out
 
 
@@ -159,11 +160,9 @@ WRONG = {
 def test_F07_thousands_of_errors_are_reported_at_once(kind: str) -> None:
     with pytest.raises(SpecError):
         gemmgen.parse("q\n")  # the grammar is read once
-    start = time.process_time()
-    with pytest.raises(SpecError) as raised:
+    with at_most(calls=500_000), pytest.raises(SpecError) as raised:
         gemmgen.parse(WRONG[kind])
     text = str(raised.value)
-    assert time.process_time() - start < 0.5
     assert len(raised.value.errors) <= MAX_PROBLEMS and len(text) < 10_000
     if len(raised.value.errors) > 20:
         assert f"and {MAX_PROBLEMS - 20} more errors" in text
@@ -172,10 +171,8 @@ def test_F07_thousands_of_errors_are_reported_at_once(kind: str) -> None:
 @pytest.mark.parametrize("count", [1000, 4000, 30000])
 def test_F07_nor_do_long_lines_take_long(count: int) -> None:
     text = f"{HEAD}tune pad_a in {{{', '.join(['1'] * count)}}}\n"
-    start = time.process_time()
-    with pytest.raises(SpecError) as raised:
+    with at_most(calls=500_000), pytest.raises(SpecError) as raised:
         gemmgen.parse(text[: 64 * 1024])
-    assert time.process_time() - start < 0.5
     assert ("over the limit of 4096" in raised.value.message) == (count > 4096)
 
 
