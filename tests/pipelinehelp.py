@@ -55,8 +55,8 @@ def line_of(spec: Spec) -> int:
 
 def operands_of(ir: KernelIR, m: int, n: int, k: int, seed: int = 0) -> tuple[Elements, Elements, Elements]:
     """Random A (m x k), B (k x n) and C (m x n) of the types of a kernel."""
-    given = zip("ABC", operands(m, n, k, seed), strict=True)
-    a, b, c = (values.astype(ir.matrix(name).dtype.numpy_dtype) for name, values in given)
+    typed, given = ir.then or ir, zip("ABC", operands(m, n, k, seed), strict=True)
+    a, b, c = (values.astype(typed.matrix(name).dtype.numpy_dtype) for name, values in given)
     return a, b, c
 
 

@@ -227,7 +227,7 @@ def test_a_text_with_a_wrong_conversion_or_width_is_caught(module: HostModule, w
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
-        ("types_bf16_dynamic", "dynamicShared + STAGES", "dynamicShared + 2 * STAGES"),
+        ("types_bf16_dynamic", "dynamicShared + STAGES", "dynamicShared + 16 + STAGES"),
         ("types_f16_stagec_larger", "blockShared[2 * BM", "blockShared[BM"),
         ("types_bf16_cluster_parts", "blockShared + BK", "blockShared + 2 * BK"),
     ],
@@ -237,8 +237,9 @@ def test_arrays_that_pass_the_end_of_shared_memory_are_caught(name: str, right: 
     text = emit_cuda(ir)
     assert right in text
     bm, bn, bk = ir.tile
-    a, b, c = (x.dtype for x in spec_of_pipeline(name).matrices)
-    p = problem(bm, bn, 2 * bk * ir.program.parts, dtypes=(a, b, c))
+    spec = spec_of_pipeline(name)
+    a, b, c = (x.dtype for x in spec.matrices)
+    p = problem(bm, bn, 2 * spec.stages * spec.split_k * bk, dtypes=(a, b, c))
     built = build([("right", text), ("wrong", text.replace(right, wrong))])
     product.run(built, "right", ir, p)
     p.check()

@@ -24,10 +24,9 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-// Memory of the block: one section a kernel, so that it can be found and filled. The dynamic form is declared
-// beside the kernel by the harness, which also spells `extern __shared__` as `extern __dynamic_shared__`.
+// Memory of the block: one section a kernel, so that it can be found and filled. What is given at launch is declared
+// beside the kernel by the harness.
 #define __shared__ static __attribute__((section(HOST_SECTION)))
-#define __dynamic_shared__
 // The keyword may not stand between `static` and a type; the attribute may.
 #define alignas(bytes) __attribute__((aligned(bytes)))
 #define __align__(bytes) __attribute__((aligned(bytes)))

@@ -141,8 +141,7 @@ def _unit(at: int, name: str, text: str) -> tuple[str, tuple[str, ...]]:
     assert found, f"no kernel in {name}"
     kinds = tuple(p.rsplit(" ", 1)[0].removeprefix("const ") for p in re.split(r",\s*", found["parameters"].strip()))
     body = f"{text[: found.start('name')]}kernel_{at}_entry{text[found.end('name') :]}"
-    body = body.replace("extern __shared__", "extern __dynamic_shared__")
-    body, parts = PARTS.subn(rf"\1[(\3) + {GUARD} / sizeof(\2)];", HELPER.sub(_without_ptx, body))
+    body, parts = PARTS.subn(rf"\1[(\3) + {GUARD} / sizeof(\2)];", DYNAMIC.sub("", HELPER.sub(_without_ptx, body)))
     section = f"shared_{at}"
     cluster = f"kernel_{at}::{found['cluster']}" if found["cluster"] else "1"
     storage = ""
