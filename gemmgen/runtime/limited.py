@@ -15,7 +15,8 @@ from gemmgen.diagnostics import CompileError, GemmgenError
 from gemmgen.runtime.installed import python_path
 
 WAITED = 3.0
-"""Seconds that are waited for each second of processor time: the machine may be busy."""
+"""Seconds that are waited for each second of processor time, and ``WAITED_LEAST`` at least: the machine may be busy."""
+WAITED_LEAST = 60.0
 
 POLLED = 0.1
 ENDED = 98
@@ -35,13 +36,12 @@ def call(module: str, function: str, arguments: Sequence[Any], seconds: float) -
     it takes longer, CompileError where the process dies."""
     command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
     environment = {**os.environ, "PYTHONPATH": python_path()}
+    most = max(WAITED_LEAST, WAITED * seconds)
     job = pickle.dumps((module, function, tuple(arguments), seconds))
     try:
-        done = subprocess.run(
-            command, input=job, capture_output=True, env=environment, timeout=WAITED * seconds, check=False
-        )
+        done = subprocess.run(command, input=job, capture_output=True, env=environment, timeout=most, check=False)
     except subprocess.TimeoutExpired:
-        raise OutOfTime(f"over {WAITED * seconds:g} s", certain=False) from None
+        raise OutOfTime(f"over {most:g} s", certain=False) from None
     if done.returncode == ENDED:
         raise OutOfTime(f"over {seconds:g} s of processor time")
     if done.returncode:
