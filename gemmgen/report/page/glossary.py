@@ -26,13 +26,13 @@ GLOSSARY: Mapping[str, str] = {
     ),
     "wavefront, bank conflict": (
         "shared memory has 32 banks of 4-byte words and serves a warp in wavefronts, one after another. Lanes that "
-        "access different words of the same bank need one wavefront each: a bank conflict. Accesses of 16 bytes per lane are "
-        "served eight lanes at a time, so they need four wavefronts without conflicts, or two where neighbouring lanes "
+        "access different words of the same bank need one wavefront each: a bank conflict. Accesses of 16 bytes per "
+        "lane are served eight lanes at a time, so they need four wavefronts without conflicts, or two where neighbouring lanes "
         "load the same words"
     ),
     "step": "one value of k: a column of the A tile times a row of the B tile; a tile has BK steps",
     "separators": "a toggle that keeps the compiler from mixing the instructions of one step with those of the next",
-    "snake order": "every other row of a thread\u2019s FMAs runs backwards, which reuses an operand of the previous FMA",
+    "snake order": "every other row of a thread\u2019s FMAs runs backwards, to reuse an operand of the previous FMA",
     "barrier": "a point that no thread of a block passes before all threads have reached it",
     "workspace, W": "memory for the partial sums of the blocks that share a sum over K; a second kernel adds them",
     "fragment": "the values that a thread loads from shared memory for one step along k",
