@@ -1,4 +1,4 @@
-"""Advice as it reads: who writes what it says, and nothing else, has the spec that was tried."""
+"""The text of advice: applying it, and nothing else, gives the spec that was tried."""
 
 from __future__ import annotations
 
@@ -25,14 +25,6 @@ use coalescing, smem, transposeA, float4, warptile
 persistent 8
 """
 """Its warp tile cannot stay where its thread tile grows."""
-WORDS = re.compile(
-    r"(?:adding (?P<added>.+?) to use|leaving out (?P<out>.+?)|(?P<head>.+?))(?:, without (?P<gone>.+?))?"
-    r"(?:,? with (?P<new>.+?))?"
-)
-
-
-def names(listed: str | None) -> list[str]:
-    return re.split(r", | and ", listed) if listed else []
 
 
 def line_of(words: str) -> str:
@@ -41,23 +33,21 @@ def line_of(words: str) -> str:
 
 
 def followed(spec: Spec, words: str) -> str:
-    """The text of a spec after someone has done what the words say."""
-    told = WORDS.fullmatch(words)
-    assert told, words
+    """The text of a spec after the words are applied."""
     lines: dict[str, str] = {}
     for line in spec.to_text(comment=False).splitlines():
         found = re.match(r"(tile +\w+|\w+) +(.*)", line)
         assert found, line
         lines[" ".join(found[1].split())] = found[2]
     use = {re.match(r"\w+", t)[0]: t for t in re.split(r", (?![mn]_iter)", lines.pop("use", "")) if t}  # type: ignore[index]
-    use |= {name: name for name in names(told["added"])}
-    for name in (*names(told["gone"]), *names(told["out"])):
-        if " " not in name:
-            del use[name]
+    for item in words.split(", "):
+        name = item.removeprefix("+ ").removeprefix("- ")
+        if item.startswith("+ "):
+            use[name] = name
+        elif item.startswith("- "):
+            assert (use if name in use else lines).pop(name)
         else:
-            assert lines.pop(line_of(name)) == name.removeprefix(f"{line_of(name)} ")
-    for setting in (*names(told["head"]), *names(told["new"])):
-        lines[line_of(setting)] = setting.removeprefix(f"{line_of(setting)} ")
+            lines[line_of(item)] = item.removeprefix(f"{line_of(item)} ")
     if use:
         lines["use"] = ", ".join(use.values())
     return "".join(f"{name} {value}\n" for name, value in lines.items())
@@ -69,14 +59,14 @@ def spec_of(name: str) -> Spec:
 
 
 def tried(spec: Spec) -> list[tuple[Change, Spec]]:
-    """The changes that may be advised, with what becomes of the spec."""
+    """The changes that may be advised, each with the changed spec."""
     found = []
     for by in RESOURCES:
         for change in (*changes(spec, by), *sets(spec, by)):
             try:
                 found.append((change, spec.replace(**change.fields)))
             except GemmgenError:
-                continue  # it is tried, and left out
+                continue  # advice skips what is not legal
     return found
 
 
@@ -90,8 +80,8 @@ def test_what_is_advised_is_all_that_is_changed(name: str) -> None:
 
 def test_a_larger_thread_tile_takes_the_warp_tile_with_it() -> None:
     words = {change.words for change, _ in tried(spec_of("grown"))}
-    assert "tile thread 8x4 with tile warp 64x32 and tile block 128x64x16" in words
-    assert "tile thread 8x8, without warptile and tile warp 32x32, with tile block 128x128x8" in words
+    assert "tile thread 8x4, tile warp 64x32, tile block 128x64x16" in words
+    assert "tile thread 8x8, tile block 128x128x8, - warptile, - tile warp" in words
 
 
 def test_what_the_paragraph_says_is_legal() -> None:

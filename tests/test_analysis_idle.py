@@ -22,20 +22,20 @@ def at(size: int, **settings: int) -> tuple[Explanation, Bottleneck]:
 
 def test_persistent_blocks_that_are_too_few_leave_multiprocessors_idle() -> None:
     e, of = at(4096, persistent=8)
-    assert of.name == "waiting: idle multiprocessors" and of.share > 0.9
+    assert of.name == "exposed latency (idle SMs)" and of.share > 0.9
     assert e.advice is not None and e.advice.change.fields == {"persistent": 0}
-    for words in ("8 blocks are launched on 132 SMs, as persistent 8 asks for.", "Leaving out persistent 8 would"):
+    for words in ("The launch has 8 blocks for 132 SMs, because persistent is 8.", "Try: - persistent."):
         assert words in e.paragraph
-    assert "idle multiprocessors" in explanation_text(e)
+    assert "idle SMs" in explanation_text(e)
     told = explanation_dict(e)["bottleneck"]
     assert told["name"] == of.name and told["costs_s"]["idle"] == of.seconds
-    assert "idle multiprocessors" in GLOSSARY
+    assert "idle SMs" in GLOSSARY
 
 
 def test_so_does_a_c_of_few_tiles() -> None:
     e, of = at(512)
     assert (e.blocks, of.cause) == (16, "idle")
-    assert "16 blocks are launched on 132 SMs." in e.paragraph
+    assert "The launch has 16 blocks for 132 SMs." in e.paragraph
 
 
 def test_the_time_that_is_saved_is_that_of_the_work_spread_over_all() -> None:

@@ -204,7 +204,7 @@ def test_a_wrong_result_is_status_1(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gemmgen, "compile", lambda spec, *_: Zeros(spec))
     assert run(["run", "naive", "--size", "8"]) == 1
-    assert "wrong: " in capsys.readouterr().out
+    assert "FAIL: " in capsys.readouterr().out
 
 
 def test_ctrl_c_is_status_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

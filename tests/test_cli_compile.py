@@ -258,7 +258,7 @@ def test_a_file_keeps_its_permissions(here: Path) -> None:
 def test_run_computes_and_verifies_at_a_ragged_size(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "warptile", "--device", "sim", "--size", "130x67x33", "--alpha", "-1.5", "--beta", "2"]) == 0
     out = capsys.readouterr().out
-    assert "warptile 130x67x33 on the simulator" in out and "right:" in out
+    assert "warptile 130x67x33 on the simulator" in out and "PASS:" in out
     assert (here / "generated" / "warptile_guarded.cu").is_file()
 
 
@@ -271,7 +271,7 @@ def test_run_gives_c_in_the_order_of_the_spec(order: str, here: Path, capsys: py
     for lies in ("C", "F"):
         np.save(here / "c.npy", np.asarray(c, order=lies))
         assert run([*line, "--c", "c.npy"]) == 0
-    assert capsys.readouterr().out.count("right:") == 3
+    assert capsys.readouterr().out.count("PASS:") == 3
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ GLOSSARY: Mapping[str, str] = {
     ),
     "step": "one value of k: a column of the A tile times a row of the B tile; a tile has BK steps",
     "separators": "a toggle that keeps the compiler from mixing the instructions of one step with those of the next",
-    "snake order": "every other row of a thread\u2019s FMAs runs backwards and reuses an operand of the previous FMA",
+    "snake order": "every other row of a thread\u2019s FMAs runs backwards, to reuse an operand of the previous FMA",
     "barrier": "a point that no thread of a block passes before all threads have reached it",
     "workspace, W": "memory for the partial sums of the blocks that share a sum over K; a second kernel adds them",
     "fragment": "the values that a thread loads from shared memory for one step along k",
