@@ -27,8 +27,8 @@ GLOSSARY: Mapping[str, str] = {
     "wavefront, bank conflict": (
         "shared memory has 32 banks of 4-byte words and serves a warp in wavefronts, one after another. Lanes that "
         "access different words of the same bank need one wavefront each: a bank conflict. Accesses of 16 bytes per "
-        "lane are served eight lanes at a time, so they need four wavefronts without conflicts, or two where neighbouring lanes "
-        "load the same words"
+        "lane are served eight lanes at a time, so they need four wavefronts without conflicts, or two where "
+        "neighbouring lanes load the same words"
     ),
     "step": "one value of k: a column of the A tile times a row of the B tile; a tile has BK steps",
     "separators": "a toggle that keeps the compiler from mixing the instructions of one step with those of the next",
