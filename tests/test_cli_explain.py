@@ -48,8 +48,8 @@ def test_explain_says_everything(capsys: pytest.CaptureFixture[str]) -> None:
     labels = [line.split(":")[0] for line in verdict.splitlines() if not line.startswith(" ")]
     assert labels == ["limited by", "why", "to change"] and "Expected time: " in verdict.replace("\n  ", " ")
     for what in (
-        "\nload A ", "\nstore B tile ", "4-way", "occupancy:", "limited by", "flop/byte", " limits ", "latency", "expected",
-        "global access", "shared access", "CUDA",
+        "\nload A ", "\nstore B tile ", "4-way", "occupancy:", "limited by", "flop/byte", " limits ", "latency",
+        "expected", "global access", "shared access", "CUDA",
     ):  # fmt: skip
         assert what in out, what
     assert "\nmain loop" in out and "FMAs per shared load" in " ".join(out.split())

@@ -190,14 +190,14 @@ def test_a_run_of_another_size_is_not_drawn_on_the_rooflines(gathered: list[Rung
     assert "another size than this page" in root.text and "1024x1024x1024" in root.text
     for rung in RUNGS:  # the small shapes of the side branches are the same on both ladders where they are cut to size
         same = rung.size(SIZE) == rung.size((1024, 1024, 1024))
-        assert ("of what is expected" in root.by_id(f"rung-{rung.spec}").text) is same
+        assert ("times the expected time" in root.by_id(f"rung-{rung.spec}").text) is same
 
 
 def test_every_figure_says_what_it_is(timed: Element, modelled: Element) -> None:
     for root in (timed, modelled):
         for place in [*root.all("dl", "headline"), *root.all("table", "ladder")]:
             for head in [*place.all("dt"), *place.all("th")]:
-                if head.text.split()[0] in ("time", "TFLOP/s", "expected", "bound", "warps"):
+                if head.text.split()[0] in ("time", "TFLOP/s", "expected", "limited", "warps"):
                     assert len(list(head.all("span", "kind"))) == 1, head.text
         for counts in root.all(cls="counts"):
             for row in list(next(counts.all("tbody")).all("tr")):
@@ -282,18 +282,18 @@ def test_conflicts_are_coloured_and_said(timed: Element) -> None:
     }
     by_name = {name: [text for text, marked in conflicts[name].items() if marked] for name in names}
     assert by_name["regblock2d"] == [
-        "load of A’s tile, shared, 4 bytes a lane: 2-way conflict",
-        "load of B’s tile, shared, 4 bytes a lane: 4-way conflict",
+        "load of the A tile, shared, 4 bytes per lane: 2-way conflict",
+        "load of the B tile, shared, 4 bytes per lane: 4-way conflict",
     ]
-    assert by_name["vectorized"][-1] == "load of B’s tile, shared, 16 bytes a lane: 2-way conflict"
-    assert by_name["warptile"] == ["store of A’s tile, shared, 4 bytes a lane: 4-way conflict"]
+    assert by_name["vectorized"][-1] == "load of the B tile, shared, 16 bytes per lane: 2-way conflict"
+    assert by_name["warptile"] == ["store of the A tile, shared, 4 bytes per lane: 4-way conflict"]
 
 
 def test_the_measured_time_stands_beside_the_expected(timed: Element, gathered: list[RungFacts]) -> None:
     run_, explained = played_run(), gathered[2].explanation
     assert explained is not None
     ratio = run_.times[NAMES[2]].seconds / explained.bound.total_s
-    assert f"the measured time is {ratio:.2f} of what is expected" in timed.by_id(f"rung-{NAMES[2]}").text
+    assert f"the measured time is {ratio:.2f} times the expected time" in timed.by_id(f"rung-{NAMES[2]}").text
 
 
 # --- The command ------------------------------------------------------------------------------------------------------
@@ -305,7 +305,9 @@ def test_the_command_writes_a_page_with_no_gpu(
     file = tmp_path / "new" / "ladder.html"
     assert run(["ladder", "--report", str(file), "--size", "1000x777x333"]) == 0
     out, err = capsys.readouterr()
-    assert f"wrote {file}" in err and out.startswith("1000x777x333: exact counts and no times, since there is none\n")
+    assert f"wrote {file}" in err and out.startswith(
+        "1000x777x333: exact counts; not timed here, because there is none\n"
+    )
     assert all(name in out for name in SHORT)
     root = read(file.read_text(encoding="utf-8"))
     assert "1000×777×333" in root.text and "guarded" in root.by_id("rung-vectorized").text

@@ -156,7 +156,7 @@ def test_the_text_beside_a_picture_says_the_same() -> None:
     load = next(p for p in found("regblock2d") if p.access.array.name == "Bs" and p.access.op == "load")
     assert runs(load) == ["lanes 0 to 15: words 0, 8, ... 120", "lanes 16 to 31: words 0, 8, ... 120"]
     drawn = lane_map(load, "x", "load of B")
-    assert "4 wavefronts where 1 would do, a 4-way bank conflict" in drawn.caption and drawn.ways == 4
+    assert "4 wavefronts, 1 without conflicts: a 4-way bank conflict" in drawn.caption and drawn.ways == 4
     assert drawn.svg.count('class="conflict"') == 12
     naive = lane_map(found("naive")[0], "y", "load of A")
     assert "32 sectors of 32 bytes in 32 lines of 128; 128 of 1,024 bytes moved are used (12%)" in naive.caption
@@ -164,11 +164,11 @@ def test_the_text_beside_a_picture_says_the_same() -> None:
     assert lanes_text([3]) == "lane 3" and lanes_text([3, 4]) == "lanes 3 to 4" and lanes_text([1, 9]) == "lanes 1, 9"
 
 
-def test_lanes_that_are_not_active_are_said() -> None:
+def test_inactive_lanes_are_named() -> None:
     access = found("smem")[0].access
     words = (None, None, 7, 9, *[None] * 28)
     p = Pattern(access, 0, tuple(None if w is None else 4 * w for w in words), 4)
-    assert runs(p) == ["lanes 0 to 1: not active", "lanes 2 to 3: words 7 and 9", "lanes 4 to 31: not active"]
+    assert runs(p) == ["lanes 0 to 1: inactive", "lanes 2 to 3: words 7 and 9", "lanes 4 to 31: inactive"]
     assert "8 of 64 bytes" in lane_map(p, "z", "load").caption
 
 
@@ -194,7 +194,7 @@ def test_numbers_of_a_step_are_those_of_the_counts() -> None:
     gpu = modelled_gpu(None)
     one, two = (facts(i, RUNGS[i], SPECS[NAMES[i]], SIZE, gpu) for i in (NAMES.index("coalesced"), NAMES.index("smem")))
     told = words.numbers(two, one)
-    assert "flop for a byte of global memory 32× as much" in told
+    assert "flop per byte of global memory 32× more" in told
     assert one.explanation is not None and two.explanation is not None
     totals = [
         sum(f.explanation.counts.total("global", op).sectors for op in ("load", "store"))
@@ -228,7 +228,7 @@ def test_pipelines_are_drawn_too() -> None:
     root = read(page(rungs, SIZE, gpu))
     assert all(f.check.ok and f.check.counts_agree for f in rungs)
     tma = root.by_id("rung-tma")
-    assert "boxes of A, by the TMA engine" in tma.text and len(list(tma.all("svg", "tile"))) == 3
+    assert "TMA boxes of A" in tma.text and len(list(tma.all("svg", "tile"))) == 3
     assert list(tma.all("svg", "lanes")) and list(root.by_id("rung-cpasync").all("svg", "lanes"))
 
 
