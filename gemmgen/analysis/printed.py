@@ -200,7 +200,7 @@ def _lost_text(e: Explanation) -> str:
     return "\n" + wrapped(f"time saved without one of these (modelled): {', '.join(told)}", first="", rest="  ")
 
 
-HOW_TO_INSPECT = "`pip install 'gemmgen[sass]'` installs nvdisasm, which reads it (with NVRTC)"
+HOW_TO_INSPECT = "`pip install nvidia-cuda-nvdisasm` installs nvdisasm, which reads it (with NVRTC)"
 
 
 def unread_text(explanations: Iterable[Explanation]) -> str:
