@@ -158,7 +158,8 @@ def test_F12_a_regular_file_is_replaced_whole(here: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     ["explain naive", "run naive --size 8 --device sim --json", "check naive", "check nothing",
-     "compile naive -o - --emit tile", "diff naive coalesced --size 64", "tune warptile --set stages=1,2 --model --size 64 --json"],
+     "compile naive -o - --emit tile", "diff naive coalesced --size 64",
+     "tune warptile --set stages=1,2 --model --size 64 --json"],
 )  # fmt: skip
 def test_F13_with_stderr_closed_stdout_and_status_are_as_with_null(command: str, here: Path) -> None:
     null, closed = (shell(f"{command} {where}", here) for where in ("2>/dev/null", "2>&-"))

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gemmgen.diagnostics import Problem, SpecError, quoted
-from gemmgen.spec.check import Subject, notes, problems
+from gemmgen.spec.check import notes, problems
 from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean
+from gemmgen.spec.subject import Subject
 from gemmgen.spec.tuning import settled_choices
 
 _ROWS: dict[str, Setting] = {f: row for row in SETTINGS for f in row.fields}
