@@ -24,6 +24,7 @@ from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.nodes import KernelIR
 from gemmgen.lower import lower
 from gemmgen.spec.model import Spec
+from gemmgen.spec.replace import tried
 from gemmgen.tile.variant import EXACT, GUARDED_UNALIGNED
 
 WORTH = 0.97
@@ -81,7 +82,7 @@ def _worth(advice: Advice) -> bool:
 def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: Change) -> Advice | None:
     """A change with its bounds as compiled; None where it cannot be compiled, or no block of it fits then."""
     try:
-        followed = again(e.ir.spec.replace(**change.fields))
+        followed = again(tried(e.ir.spec, **change.fields))
     except GemmgenError:  # a grid that cannot be launched
         return None
     if followed.compiled is None or not followed.occupancy.blocks_per_sm:
@@ -92,7 +93,7 @@ def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: C
 def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     """The bounds with some settings changed, or None where the spec would not be legal or no block would fit."""
     try:
-        spec = e.ir.spec.replace(**fields)
+        spec = tried(e.ir.spec, **fields)
     except GemmgenError:
         return None
     m, n, k = e.size

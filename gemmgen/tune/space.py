@@ -13,6 +13,7 @@ from gemmgen.diagnostics import SpecError
 from gemmgen.isa.atomic import VECTOR_ARCH
 from gemmgen.spec.model import Spec
 from gemmgen.spec.pipelines import CAPABILITIES, adds_vectors
+from gemmgen.spec.replace import tried
 from gemmgen.spec.tuning import Choice, settled_choices, shown_value, with_choice
 from gemmgen.tune.estimate import WORST, Estimate, estimate
 from gemmgen.tune.shapes import Align, Shape
@@ -106,7 +107,7 @@ def _choices(spec: Spec, given: Sequence[Choice]) -> tuple[Choice, ...]:
 def _made(spec: Spec, chosen: Sequence[tuple[str, Any]]) -> Candidate | Pruned:
     label = ", ".join(f"{name} {shown_value(value)}" for name, value in chosen)
     try:
-        made = spec.replace(**with_choice(spec, chosen)) if chosen else spec
+        made = tried(spec, **with_choice(spec, chosen)) if chosen else spec
     except SpecError as error:
         return Pruned("checks", error.message, label)
     if problem := next(iter(_too_large(made)), None):
@@ -117,7 +118,7 @@ def _made(spec: Spec, chosen: Sequence[tuple[str, Any]]) -> Candidate | Pruned:
 def _too_large(spec: Spec) -> Iterator[str]:
     from gemmgen.tile import check_resources
 
-    yield from (problem.message for problem in check_resources(spec))
+    yield from (problem.message for problem in check_resources(spec, hints=False))
 
 
 def ranked(space: Space, shape: Shape, gpu: Gpu, align: Align | None = None) -> Ranked:
