@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import gemmgen
 from gemmgen.cli import run
 from gemmgen.diagnostics import Problem, SpecError
-from gemmgen.spec.check import Subject, problems
+from gemmgen.spec.check import problems
 from gemmgen.spec.ladder import ladder_names
 from gemmgen.spec.model import TOGGLES, Operand, Spec
+from gemmgen.spec.subject import Subject
 from gemmgen.tile import check_resources
 
 TOGGLE_NAMES = tuple(t.name for t in TOGGLES)

@@ -26,6 +26,7 @@ from gemmgen.ir.variant import EXACT, GUARDED_UNALIGNED
 from gemmgen.lower import lower
 from gemmgen.spec.architecture import architecture_problem
 from gemmgen.spec.model import Spec
+from gemmgen.spec.replace import tried
 
 WORTH = 0.97
 """A change is advised where it leaves at most this share of the expected time."""
@@ -82,7 +83,7 @@ def _worth(advice: Advice) -> bool:
 def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: Change) -> Advice | None:
     """A change with its bounds as compiled; None where it does not compile, or no block fits on an SM."""
     try:
-        followed = again(e.spec.replace(**change.fields))
+        followed = again(tried(e.spec, **change.fields))
     except GemmgenError:  # a grid that cannot be launched
         return None
     if followed.compiled is None or not followed.occupancy.blocks_per_sm:
@@ -93,7 +94,7 @@ def _as_compiled(e: Explanation, again: Callable[[Spec], Explanation], change: C
 def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
     """The bounds with some settings changed; None where the spec is not legal or no block fits on an SM."""
     try:
-        spec = e.spec.replace(**fields)
+        spec = tried(e.spec, **fields)
     except GemmgenError:
         return None
     if architecture_problem(spec, e.gpu.arch):

@@ -12,6 +12,7 @@ from gemmgen.diagnostics import SpecError
 from gemmgen.report.delta import Figure
 from gemmgen.report.table import duration, format_table
 from gemmgen.spec.model import SETTINGS, TOGGLES, Spec
+from gemmgen.spec.replace import tried
 from gemmgen.text.wrap import wrapped
 
 
@@ -53,7 +54,7 @@ def _without(spec: Spec, what: str, fields: dict[str, Any], gone: Sequence[str])
     nearest: SpecError | None = None
     for others in _lesser(spec):
         try:
-            found = spec.replace(**{**others, **fields, "name": name})
+            found = tried(spec, **{**others, **fields, "name": name})
         except SpecError as error:
             if nearest is None or len(error.problems) < len(nearest.problems):
                 nearest = error

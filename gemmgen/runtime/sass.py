@@ -17,7 +17,9 @@ def disassemble(cubin: bytes, *, lines: bool = False) -> str:
     """
     tool = find_tool("nvdisasm")
     if tool is None:
-        raise CompileError("nvdisasm is not installed; pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit on the PATH")
+        raise CompileError(
+            "nvdisasm is not installed; pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit on the PATH"
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)

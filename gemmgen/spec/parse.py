@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmgen.diagnostics import MAX_PROBLEMS, ArgumentError, Problem, Source, Span, SpecError, quoted
-from gemmgen.spec.check import Subject, notes, problems
+from gemmgen.spec.check import notes, problems
 from gemmgen.spec.lines import Enough, Line, Word, normalised, read_lines, report
 from gemmgen.spec.model import DTYPES, ORDERS, RENAMED, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean, nearest
 from gemmgen.spec.steps import most_hint
+from gemmgen.spec.subject import Subject
 from gemmgen.spec.tuning import read_choice
 
 MAX_TEXT = 64 * 1024  # characters or bytes of a spec; a larger file is not one

@@ -22,7 +22,7 @@ from gemmgen.spec.model import ARCH_FORM, SETTINGS, Spec
 from gemmgen.spec.suggest import dependents, either, multiples_around
 
 if TYPE_CHECKING:
-    from gemmgen.spec.check import Subject
+    from gemmgen.spec.subject import Subject
 
 MAX_STAGES = max(next(row.choices for row in SETTINGS if row.name == "stages"))
 MAX_BOX = 256

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gemmgen.diagnostics import Problem, SpecError, quoted
-from gemmgen.spec.check import Subject, notes, problems
+from gemmgen.spec.check import notes, problems
 from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean
+from gemmgen.spec.subject import Subject
 from gemmgen.spec.tuning import settled_choices
 
 _ROWS: dict[str, Setting] = {f: row for row in SETTINGS for f in row.fields}
@@ -21,6 +22,11 @@ _TOGGLES = frozenset(t.name for t in TOGGLES)
 def replaced(spec: Spec, changes: Mapping[str, Any]) -> Spec:
     """``spec`` with ``changes``, checked. Raises SpecError, with no line, where a change or the result is not legal."""
     return legal(spec, settled(changes))
+
+
+def tried(spec: Spec, **changes: Any) -> Spec:
+    """``spec.replace(**changes)`` for who tries many: the errors are soon raised, and have no hints."""
+    return legal(spec, settled(changes), hints=False)
 
 
 def settled(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,8 +56,9 @@ def _toggle_alone(name: str, value: Any) -> Problem:
     return Problem(f"{name} is a toggle: one of the names in use, and no setting of its own", hint)
 
 
-def legal(spec: Spec, values: Mapping[str, Any]) -> Spec:
-    """``spec`` with ``values`` of the right kind. Raises SpecError where the result is not legal."""
+def legal(spec: Spec, values: Mapping[str, Any], hints: bool = True) -> Spec:
+    """``spec`` with ``values`` of the right kind. Raises SpecError where the result is not legal, with or without
+    hints, which take longer than all else."""
     values = dict(values)
     block = values.get("block")
     no_bk = len(block) == 2 if block is not None else "tile block" in spec.spans and "BK" not in spec.spans
@@ -64,7 +71,7 @@ def legal(spec: Spec, values: Mapping[str, Any]) -> Spec:
     same = all(name in ("name", *_TEXT) or getattr(spec, name) == value for name, value in values.items())
     fresh: dict[str, Any] = {"filename": "<spec>", "spans": {}, "comment": spec.comment if same else ""}
     result = dataclasses.replace(spec, **(fresh | values))
-    if found := problems(Subject(result, no_bk=no_bk)):
+    if found := problems(Subject(result, no_bk=no_bk, trying=not hints)):
         raise SpecError(found, result.filename)
     return dataclasses.replace(result, notes=notes(result))
 

@@ -11,7 +11,7 @@ from gemmgen.spec.model import SETTINGS, Spec
 from gemmgen.spec.suggest import divisors, either, multiples_around
 
 if TYPE_CHECKING:
-    from gemmgen.spec.check import Subject
+    from gemmgen.spec.subject import Subject
 
 FEWER = (1024, 256, 64, 32, 16, 8, 4, 2, 1)
 """Numbers to propose where the largest of a setting does not go with the rest."""

@@ -33,7 +33,7 @@ def _legal(spec: Spec, columns: list[list[tuple[str, Any]]]) -> Iterator[Spec]:
     seen: set[Spec] = set()
     for combination in itertools.product(*columns):
         try:
-            variant = legal(spec, dict(combination))
+            variant = legal(spec, dict(combination), hints=False)
         except SpecError:
             continue
         if variant not in seen:

@@ -58,7 +58,8 @@ def _fits(spec: Spec, most: int) -> bool:
 
 
 def _legal(spec: Spec) -> bool:
-    from gemmgen.spec.check import Subject, problems
+    from gemmgen.spec.check import problems
+    from gemmgen.spec.subject import Subject
 
     return not problems(Subject(spec, trying=True))
 

@@ -12,6 +12,7 @@ from gemmgen.diagnostics import SpecError
 from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
+from gemmgen.spec.replace import tried
 from gemmgen.tune.shapes import SKINNY, Shape
 
 TILE = frozenset({"coalescing", "smem", "float4", "warptile"})
@@ -103,7 +104,7 @@ def _legal(name: str, changes_of_all: Iterable[dict[str, Any]]) -> tuple[Spec, .
     made: dict[Spec, None] = {}
     for changes in changes_of_all:
         try:
-            made.setdefault(base.replace(**changes))
+            made.setdefault(tried(base, **changes))
         except SpecError:
             continue
     return tuple(made)

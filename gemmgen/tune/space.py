@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.diagnostics import SpecError
 from gemmgen.spec.architecture import capability, needs
 from gemmgen.spec.model import Spec
+from gemmgen.spec.replace import tried
 from gemmgen.spec.tuning import Choice, settled_choices, shown_value, with_choice
 from gemmgen.tune.estimate import WORST, Estimate, estimate
 from gemmgen.tune.shapes import Align, Shape
@@ -147,7 +148,7 @@ def _choices(spec: Spec, given: Sequence[Choice]) -> tuple[Choice, ...]:
 def _made(spec: Spec, chosen: Sequence[tuple[str, Any]]) -> Candidate | Pruned:
     label = ", ".join(f"{name} {shown_value(value)}" for name, value in chosen)
     try:
-        made = spec.replace(**with_choice(spec, chosen)) if chosen else spec
+        made = tried(spec, **with_choice(spec, chosen)) if chosen else spec
     except SpecError as error:
         return Pruned("checks", error.message, label)
     if problem := next(iter(_too_large(made)), None):
@@ -158,7 +159,7 @@ def _made(spec: Spec, chosen: Sequence[tuple[str, Any]]) -> Candidate | Pruned:
 def _too_large(spec: Spec) -> Iterator[str]:
     from gemmgen.tile import check_resources
 
-    yield from (problem.message for problem in check_resources(spec))
+    yield from (problem.message for problem in check_resources(spec, hints=False))
 
 
 def ranked(space: Space, shape: Shape, gpu: Gpu, align: Align | None = None) -> Ranked:
