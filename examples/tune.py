@@ -1,4 +1,4 @@
-"""Choose a kernel for a shape: on the GPU by measuring, elsewhere by the model; then let matmul choose by itself.
+"""Choose a kernel for a shape: measured on the GPU, modelled elsewhere; then let matmul choose by itself.
 
 python examples/tune.py
 """

@@ -1,8 +1,8 @@
-"""Make variants of a spec, check each, and rank them by what they would cost.
+"""Make variants of a spec, verify each, and rank them by their counts.
 
     python examples/variants.py specs/regblock2d.gemm
 
-The ranking is by counts, so that it needs no GPU: what a block asks of shared and of global memory for each product.
+The ranking uses shared wavefronts and global sectors from the simulator, so it needs no GPU.
 """
 
 import sys

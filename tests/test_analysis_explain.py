@@ -297,7 +297,7 @@ def test_g22_explainer_warns_of_spills() -> None:
     ir = lower(parse(G22B), EXACT)
     assert (ir.threads, register_limit(ir, gpu("h200"))) == (1024, 64)
     assert named_registers(ir.body) >= 64
-    uncompiled = explained(ir, (256, 256, 8), gpu("h200"), ())
+    uncompiled = explained(parse(G22B), ir, (256, 256, 8), gpu("h200"), ())
     assert any("spills" in w and "1024 threads" in w and "64 registers" in w for w in uncompiled.warnings)
     e = explain(parse(G22B), 256, 256, 8)
     assert any("spills" in w for w in e.warnings)

@@ -274,6 +274,7 @@ def test_a_table_without_a_baseline_has_dashes() -> None:
 def test_bench_host_prints_targets_and_what_was_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(host, "simulated", lambda: (0.5, 600.0))
     monkeypatch.setattr(host, "TEXT_SECONDS", 0.05)
     monkeypatch.setattr(host, "compile_process", lambda: (1.0, 0.25))

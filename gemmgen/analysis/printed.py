@@ -139,7 +139,8 @@ def _resource_lines(e: Explanation) -> Iterator[str]:
         c = e.compiled
         spills = f"{c.spill_bytes} bytes per thread spilled" if c.spill_bytes else "no spills"
         registers = f"registers: {c.registers} per thread, {spills} ({c.arch})"
-    yield f"{registers}; shared memory: {e.ir.shared_bytes:,} bytes per block"
+    shared = f"; shared memory: {e.ir.shared_bytes:,} bytes per block" if e.ir.shared_bytes else ""
+    yield f"{registers}{shared}"
     fits = e.occupancy
     yield (
         f"occupancy: {fits.fraction:.0%}, {counted(fits.blocks_per_sm, 'block')} and "

@@ -131,11 +131,13 @@ def ablation_table(costs: Sequence[Cost], timed: bool) -> str:
     """A row per removed setting: the verdict, the times, and each count as a multiple of the whole spec's."""
     shown = {header: name for header, name in SHOWN.items() if any(_matters(c.ratio(name)) for c in costs)}
     headers = ["without", "result", "expected time", "ratio", *(["measured time", "ratio"] if timed else [])]
-    headers += [*shown, *(["also without"] if any(c.ablation.also for c in costs) else [])]
-    rows = [_row(c, timed, list(shown.values()))[: len(headers)] for c in costs]
+    rows = [_row(c, timed, list(shown.values())) for c in costs]
+    also = [f"without {a.without}, also without {', '.join(a.also)}" for a in (c.ablation for c in costs) if a.also]
     illegal = [f"not legal without {c.ablation.without}: {c.ablation.why}" for c in costs if c.ablation.spec is None]
-    notes = [*illegal, EXPLAINED, *dict.fromkeys(c.note for c in costs if c.note)]
-    return "\n".join([format_table(headers, rows), "", *(wrapped(" ".join(n.split()), rest="  ") for n in notes)])
+    notes = [*also, *illegal, EXPLAINED, *dict.fromkeys(c.note for c in costs if c.note)]
+    return "\n".join(
+        [format_table([*headers, *shown], rows), "", *(wrapped(" ".join(n.split()), rest="  ") for n in notes)]
+    )
 
 
 EXPLAINED = (
@@ -149,15 +151,14 @@ def _matters(ratio: float | None) -> bool:
 
 
 def _row(c: Cost, timed: bool, shown: Sequence[str]) -> list[object]:
-    also = ", ".join(c.ablation.also) or None
     if c.ablation.spec is None:
-        return [c.ablation.without, "not legal", *[None] * (len(shown) + (4 if timed else 2)), also]
+        return [c.ablation.without, "not legal", *[None] * (len(shown) + (4 if timed else 2))]
     after = next(f.after for f in c.figures if f.name == "expected time")
     result = None if c.right is None else "PASS" if c.right else "FAIL"
     row: list[object] = [c.ablation.without, result, duration(after or 0.0), _times(c.ratio("expected time"))]
     if timed:
         row += [None if c.milliseconds is None else duration(c.milliseconds / 1e3), _times(c.slower)]
-    return [*row, *(_times(c.ratio(name)) for name in shown), also]
+    return [*row, *(_times(c.ratio(name)) for name in shown)]
 
 
 def _times(ratio: float | None) -> str | None:

@@ -14,7 +14,7 @@ CELL = 3
 MARGIN = 12
 
 
-LEGEND = "cell: the lane that its bank serves in that wavefront; 16+: more lanes read the same word; .: none"
+LEGEND = "cell: the lane that its bank serves in that wavefront; 16+: more lanes access the same word; .: none"
 
 
 def map_text(m: BankMap, colour: bool = False, width: int | None = None) -> str:
