@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmgen.analysis.accesses import THREAD, Access, sites
 from gemmgen.ir.kernel import KernelIR
@@ -28,13 +28,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class BankMap:
-    """One instruction of a warp: the first word of each lane (None: inactive), words per lane, and the phases in which
-    it is served."""
+    """One instruction of a warp: the first word of each lane (None: inactive), words and bytes per lane, and the phases
+    in which it is served. A lane that accesses less than a word still occupies one."""
 
     words: tuple[int | None, ...]
     width: int
     store: bool
     phases: tuple[Phase, ...]
+    bytes: int
 
     @property
     def wavefronts(self) -> int:
@@ -57,7 +58,7 @@ def bank_map(words: Sequence[int | None], width: int = 1, store: bool = False) -
     shared_wavefronts(lanes, width, store)
     size = lanes_together(lanes, width, store)
     phases = (_phase(lanes, start, size, width) for start in range(0, WARP, size))
-    return BankMap(lanes, width, store, tuple(p for p in phases if p.wavefronts))
+    return BankMap(lanes, width, store, tuple(p for p in phases if p.wavefronts), BANK_BYTES * width)
 
 
 def _phase(lanes: Sequence[int | None], start: int, size: int, width: int) -> Phase:
@@ -89,7 +90,8 @@ def shared_accesses(ir: KernelIR, scalars: Mapping[str, float]) -> Iterator[Loca
 def access_map(access: Access, warp: int) -> BankMap:
     """The map of an access by one warp, in the first turn of every loop."""
     words = max(1, access.lane_bytes // BANK_BYTES)
-    return bank_map(lane_words(access, warp), words, access.op == "store")
+    found = bank_map(lane_words(access, warp), words, access.op == "store")
+    return replace(found, bytes=access.lane_bytes)
 
 
 def lane_words(access: Access, warp: int) -> tuple[int | None, ...]:

@@ -103,13 +103,13 @@ def title(ir: KernelIR, number: int, a: Access, warp: int) -> str:
     preposition = "to" if a.op == "store" else "from"
     line = dict(ir.source.origins).get(getattr(a.statement, "origin", ""))
     where = f", line {line} of the spec" if line else ""
-    return f"access {number}: {a.op} {preposition} {a.array.name}, {4 * a.width} bytes per lane, warp {warp}{where}"
+    return f"access {number}: {a.op} {preposition} {a.array.name}, {a.lane_bytes} bytes per lane, warp {warp}{where}"
 
 
 def described(m: BankMap) -> dict[str, Any]:
     return {
         "words": list(m.words),
-        "bytes": 4 * m.width,
+        "bytes": m.bytes,
         "op": "store" if m.store else "load",
         "wavefronts": m.wavefronts,
         "ideal_wavefronts": m.ideal,

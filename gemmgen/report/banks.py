@@ -57,6 +57,6 @@ def summary(m: BankMap) -> str:
     conflict = "no bank conflict" if m.ways == 1 else f"{m.ways:.3g}-way bank conflict"
     return (
         f"{conflict}: {counted(m.wavefronts, 'wavefront')}, {m.ideal} without conflicts; "
-        f"{counted(lanes, 'lane')} {'store' if m.store else 'load'} {4 * m.width} bytes each, "
+        f"{counted(lanes, 'lane')} {'store' if m.store else 'load'} {m.bytes} bytes each, "
         f"in {counted(len(m.phases), 'phase')}"
     )

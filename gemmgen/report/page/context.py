@@ -100,7 +100,7 @@ def _patterns_of(e: Explanation) -> dict[tuple[object, str, int], Pattern]:
 def access_name(cost: AccessCost) -> str:
     if cost.space == "tma":
         return f"TMA boxes of {cost.operand}"
-    wide = f", {4 * cost.width} bytes per lane"
+    wide = f", {cost.item * cost.width} bytes per lane"
     if cost.space == "global":
         return f"{cost.op} of {cost.operand}, global{wide}"
     return f"{cost.op} of the {cost.operand} tile, shared{wide}"
