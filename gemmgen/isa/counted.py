@@ -1,4 +1,5 @@
-"""What is counted of a program: one row for each quantity, which the simulator, the counts and their JSON all read.
+"""What is counted of memory accesses and arithmetic: one row for each quantity, which the simulator, the counts and
+their JSON all read.
 
 A quantity of memory accesses is a field of :class:`Cost` with its rule; arithmetic is counted by :func:`work_of`.
 """
