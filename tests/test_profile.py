@@ -196,7 +196,7 @@ def test_measured_beside_predicted(pretended: dict[str, Any], capsys: pytest.Cap
     assert run(["profile", "smem", "warptile", "--size", "128x128x64"]) == 0
     out, err = capsys.readouterr()
     assert err == "" and out.count("agrees") == 2 * len(COUNTERS) and "DIFFERS" not in out
-    assert "shared loads as written: " in out and "busy, of the peak: issue 50%" in out
+    assert "shared loads as written: " in out and "utilisation, of the peak: issue 50%" in out
     assert pretended["runs"] == 1
 
 

@@ -34,7 +34,7 @@ def row(ours: float, theirs: float, unordered: bool = False, shape: Shape = (512
     return Row(done, Choice(SPEC, "shipped", (512, 512, 512)), unordered)
 
 
-def test_rows_say_how_much_faster_and_the_mean_is_geometric() -> None:
+def test_rows_say_how_much_faster_and_the_mean_is_geometric(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[Row | Broken] = [row(1e-5, 2e-5), row(1e-5, 0.5e-5, unordered=True), row(2e-5, 2e-5)]
     found = suite_dict("f32", "cuBLAS 13.1.0", rows)
     assert [r["ratio"] for r in found["rows"]] == [2.0, 0.5, 1.0]
@@ -45,6 +45,7 @@ def test_rows_say_how_much_faster_and_the_mean_is_geometric() -> None:
     assert first["tflops"] == pytest.approx(2 * 512**3 / 1e-5 / 1e12)
     assert [r["unordered"] for r in found["rows"]] == [False, True, False]
     assert "graph replay" in found["method"] and "warm" in found["method"] and "15 samples" in found["method"]
+    monkeypatch.setenv("COLUMNS", "120")
     table = suite_table("cuBLAS 13.1.0", rows)
     assert "2.000" in table and "64x64x8 shipped (unordered)" in table and "2 of 3 shapes" in table
 
