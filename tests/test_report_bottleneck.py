@@ -53,6 +53,9 @@ def test_one_name_stands_in_every_place(root: Element, gathered: list[RungFacts]
     row = next(r for r in next(root.all("table", "ladder")).all("tr") if f"{NAMES[number]}" in [
         th.text for th in r.all("th")])  # fmt: skip
     number_text = f"{time_text(of.seconds)} of the {time_text(of.total_s)} expected, {of.share:.0%}"
+    assert "On an H200 at" not in now.text, (
+        "the ladder's words are about the same bottleneck, and stand behind its name"
+    )
     for place in (label, now.text, row.text):
         assert of.name in place and number_text in plain(place)
     assert strong.startswith(of.name) and f"is limited by {of.name}" in now.text

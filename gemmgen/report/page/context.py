@@ -237,8 +237,8 @@ def _bottleneck(facts: RungFacts) -> dict[str, Any]:
     bottleneck."""
     e, leaves = facts.explanation, facts.rung.leaves
     of = bottleneck(e) if e and e.bound.total_s else None
-    full = named(of, leaves) if of else ""
-    return {"bottleneck": of, "named": full, "elsewhere": "" if leaves in full else leaves}
+    same = of is not None and leaves.startswith(of.short)
+    return {"bottleneck": of, "named": named(of, leaves) if of else "", "elsewhere": "" if same else leaves}
 
 
 def _after(facts: RungFacts, after: RungFacts | None, run: Measured | None) -> dict[str, Any]:
