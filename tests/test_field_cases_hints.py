@@ -118,8 +118,8 @@ def test_F09_unroll_is_not_proposed_what_another_rule_refuses() -> None:
         ("tile block 64x64\ntile thread 8x8\nuse transposeA",
          "add smem to the use line, and write 'tile block 64x64x8', or leave transposeA out"),
         ("tile block 64x64\ntile thread 8x8\nuse smem\nunroll 6", "64x64x12 has"),
-        ("tile block 64x64x8\ntile thread 8x8\nuse smem, float4, alongK, smem_swizzle, transposeA",
-         "leave alongK and smem_swizzle out, or leave transposeA out"),
+        ("tile block 64x64x8\ntile thread 8x8\nuse smem, float4, alongK, smemSwizzle, transposeA",
+         "leave alongK and smemSwizzle out, or leave transposeA out"),
         ("tile block 64x64x8\ntile thread 8x8\nuse smem, float4, tma, release, cpasync",
          "leave tma and release out, or leave cpasync out; tma falls back on cp.async by itself for rows that "
          "it cannot address"),

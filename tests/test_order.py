@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from pipelinehelp import FOLDER, PIPELINES, run_ordered
+from pipelinehelp import FOLDER, PIPELINES, operands_of, run_ordered
 from simhelp import close, operands
 from test_pipelines import removable
 
@@ -140,7 +140,7 @@ def test_without_one_of_its_syncs_a_rung_is_at_fault(name: str) -> None:
     ir = lower(load(ladder_path(name)), EXACT)
     assert ir.program is not None
     bm, bn, bk = ir.tile
-    a, b, c = operands(bm, bn, (3 * (ir.pipeline.ahead + 1) + 1) * bk * ir.program.parts)
+    a, b, c = operands_of(ir, bm, bn, (3 * (ir.pipeline.ahead + 1) + 1) * bk * ir.program.parts)
     assert not run_ordered(ir, a, b, c.copy()).faults
     for sync, rest in removable(ir):
         assert run_ordered(rest, a, b, c.copy()).faults, sync
@@ -150,7 +150,7 @@ def test_without_one_of_its_syncs_a_rung_is_at_fault(name: str) -> None:
 def test_what_is_redundant_is_so_for_a_reason(name: str) -> None:
     ir = lower(load(FOLDER / f"{name}.gemm"), GUARDED)
     assert ir.program is not None
-    a, b, c = operands(32, 64, 100)
+    a, b, c = operands_of(ir, 32, 64, 104)
     for sync, rest in allowed(ir):
         assert sync.row.orders in REDUNDANT
         assert not run_ordered(rest, a, b, c.copy()).faults

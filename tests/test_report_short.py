@@ -100,7 +100,7 @@ def test_a_rung_shows_its_texts_whole_with_its_bottleneck_and_pictures(
     assert tiles == [f"{name}-{part}" for part in ("block", "warp", "thread")]
     assert len(list(section.all("svg", "lanes"))) == len(explained.accesses())
     ratio = SECONDS[name] / explained.bound.total_s
-    assert f"the measured time is {ratio:.2f} of what is expected" in section.text
+    assert f"the measured time is {ratio:.2f} times the expected time" in section.text
 
 
 def test_every_figure_says_what_it_is_and_conflicts_are_coloured(root: Element) -> None:

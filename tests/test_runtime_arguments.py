@@ -18,10 +18,14 @@ from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import LaunchError
 from gemmgen.ir.kernel import TensorMap
 from gemmgen.ir.nodes import shape_of, size_bytes
+from gemmgen.ir.types import F32
+from gemmgen.ir.types import Matrix as Operand
 from gemmgen.launch import EXACT, Arguments, Launch
 from gemmgen.runtime import tensormap
 from gemmgen.runtime.launch import check_architecture
 from gemmgen.runtime.tensormap import Matrix, maps_of
+
+LIES = {order: Operand("A", ("m", "k"), F32, order) for order in ("row", "col")}
 
 # --- The bytes of the arguments --------------------------------------------------------------------------------------
 
@@ -191,14 +195,14 @@ def test_a_tensor_map_is_made_once_for_each_address(encoder: Encoder) -> None:
 
 def test_tensor_maps_do_not_pile_up(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensormap, "_REMEMBERED", 4)
-    maps = maps_of(TensorMap("mapA", "A", (32, 128), 128), "row", (256, 384, 96), 96)
+    maps = maps_of(TensorMap("mapA", "A", (32, 128), 128), LIES["row"], (256, 384, 96), 96)
     for i in range(1, 30):
         assert struct.unpack("16Q", ctypes.string_at(maps.at(i << 20).address, 128))[0] == i << 20
         assert len(maps._made) <= 4
 
 
 def test_g07_a_matrix_that_is_not_read_has_a_map_of_zeros(encoder: Encoder) -> None:
-    maps = maps_of(TensorMap("mapA", "A", (32, 128), 128), "row", (256, 384, 0), 1)
+    maps = maps_of(TensorMap("mapA", "A", (32, 128), 128), LIES["row"], (256, 384, 0), 1)
     assert ctypes.string_at(maps.at(0).address, 128) == bytes(128)
     assert encoder.calls == []
 
@@ -209,7 +213,7 @@ def test_g07_a_matrix_that_is_not_read_has_a_map_of_zeros(encoder: Encoder) -> N
 def test_a_tensor_map_begins_with_the_contiguous_dimension(
     encoder: Encoder, operand: str, order: str, extents: tuple[int, int]
 ) -> None:
-    maps_of(TensorMap("map", operand, (16, 64), 64), order, (256, 384, 96), 512).at(1 << 40)
+    maps_of(TensorMap("map", operand, (16, 64), 64), LIES[order], (256, 384, 96), 512).at(1 << 40)
     assert encoder.calls == [(1 << 40, extents, (2048,), (16, 64), 2, 2)]
 
 
@@ -217,7 +221,7 @@ def test_a_matrix_that_the_engine_cannot_read_is_an_error_with_the_numbers(encod
     with pytest.raises(LaunchError, match=r"cuTensorMapEncodeTiled\(0x10000000008, .*pitch=384.*: 1"):
         Matrix((96, 256), 384, (32, 128), 128).encode((1 << 40) + 8)
     with pytest.raises(LaunchError, match="swizzled over 48 bytes"):
-        maps_of(TensorMap("mapA", "A", (12, 64), 48), "row", (256, 384, 96), 96)
+        maps_of(TensorMap("mapA", "A", (12, 64), 48), LIES["row"], (256, 384, 96), 96)
 
 
 def test_an_instruction_that_the_gpu_is_too_old_for_is_named() -> None:

@@ -153,11 +153,15 @@ def _shared_accesses(p: TileProgram) -> tuple[float, float]:
     rows, cols = _own(p)
     if not p.copies:
         return rows + cols, 8.0 * (rows + cols)  # from global memory: a line's tag a clock, and far away
-    product = p.product
-    a, b = rows / product.a_width, cols / product.b_width
+    wide_a, wide_b = (
+        p.product.a_width > 2,
+        p.product.b_width > 2,
+    )  # accesses of two elements pay no more than two of one
+    a = rows / p.product.a_width if wide_a else rows
+    b = cols / p.product.b_width if wide_b else cols
     if p.buffer("B") is None:
         return a + b, 2 * a + 4 * b
-    return a + b, (2 if product.a_width > 2 else 1) * a + (2 if product.b_width > 2 else 1) * b
+    return a + b, (2 if wide_a else 1) * a + (2 if wide_b else 1) * b
 
 
 def _overlap(p: TileProgram) -> float:
