@@ -55,7 +55,7 @@ def test_a_time_that_reads_the_same_stays(capsys: pytest.CaptureFixture[str]) ->
     sentence = first_part(told(capsys, "diff", "regblock2d", "vectorized", "--size", "4096", "--gpu", "h200"))
     before_and_after = re.search(r"the expected time (?:falls|rises) from (.*?) to (.*?) \(", sentence)
     assert "stays at" in sentence or (before_and_after and before_and_after[1] != before_and_after[2])
-    run = json.loads((ROOT / "generated" / "h200" / "ladder.json").read_text(encoding="utf-8"))
+    run = json.loads((Path(__file__).parent.parent / "generated" / "h200" / "ladder.json").read_text(encoding="utf-8"))
     before, after = (1000 * r["median_s"] for r in run["rungs"] if r["name"] in ("regblock2d", "vectorized"))
     falls = f"The measured time falls from {before:.2f} ms to {after:.2f} ms"
     assert f"{falls} (NVIDIA H200, commit {run['commit'][:12]})." in sentence
