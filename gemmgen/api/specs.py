@@ -137,6 +137,14 @@ def refuse_unfit(spec: Spec, gpu: Gpu) -> None:
         raise ArgumentError(f"{spec.name} does not run on {gpu.title} ({gpu.arch}): {problem}")
 
 
+def refuse_untimed(spec: Spec) -> None:
+    """Raise ArgumentError for a spec whose matrices are not all f32: kernels are timed on such operands alone."""
+    from gemmgen.ir.types import F32
+
+    if other := [f"{x.name} {x.dtype}" for x in spec.matrices if x.dtype != F32]:
+        raise ArgumentError(f"{spec.name} takes {', '.join(other)}; kernels are timed with operands of {F32} only")
+
+
 def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> str:
     """The CUDA C++ of a spec, the same bytes every time. ``arch`` is the target, sm_90 for example."""
     from gemmgen.cuda.emit import emit_cuda

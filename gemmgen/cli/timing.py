@@ -42,6 +42,7 @@ def compare(
     fails: then there is no comparison.
     """
     import gemmgen
+    from gemmgen.api.specs import refuse_untimed
     from gemmgen.report.bench import Comparison
     from gemmgen.runtime.device import required
     from gemmgen.runtime.timing import KernelSide, bench
@@ -50,6 +51,8 @@ def compare(
     refuse_too_large(size)
     if baseline is Baseline.cutlass:
         progress("compiling CUTLASS's kernel")
+    for spec in specs:
+        refuse_untimed(spec)
     other = other_side(baseline, device, size)
     try:
         sides: list[Side] = []

@@ -63,6 +63,8 @@ def tune(
     timings, seed = whole_number("timings", timings, 1), whole_number("seed", seed)
     jobs = None if jobs is None else whole_number("jobs", jobs, 1)
     _refuse_kinds(choices, records, options, progress)
+    from gemmgen.api.specs import refuse_untimed
+
     given, tried = _space(spec_or_specs, shape, choices, unordered)
     one_of("device", device, ("auto", "cuda", "sim"))
     if device == "sim" and backend is None:
@@ -71,6 +73,8 @@ def tune(
         row = gpu_named(gpu)
         _refuse_unfit(given, tried, choices, row)
         return modelled(tried, ranked(tried, shape, row), shape, row.title)
+    for spec in given:
+        refuse_untimed(spec)
     owned = backend is None
     machine = backend or _gpu_backend()
     chosen = options or Options(search, timings, seed, warm, jobs or os.cpu_count() or 1)
@@ -131,7 +135,7 @@ def _space(
     given: Any, shape: Shape, choices: Mapping[str, Iterable[Any]] | None, unordered: bool
 ) -> tuple[Sequence[Spec], Space]:
     """The specs that were given, and what there is to choose from."""
-    from gemmgen.spec.model import Spec
+    from gemmgen.spec.model import F32_ROW, Spec
 
     own: Sequence[Spec]
     specs: Sequence[Spec]
@@ -140,6 +144,7 @@ def _space(
             own, specs = (), default_specs(shape, unordered=unordered)
         case Spec():
             own, alone = (given,), bool(given.tune or choices)
+            alone = alone or any(x.dtype != F32_ROW.dtype for x in (given.A, given.B, given.C))  # the others are f32
             specs = own if alone else (given, *default_specs(shape, given.name, unordered))
         case _:
             own = specs = _listed(given)
