@@ -47,11 +47,11 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
-// alpha: what A B is multiplied by
+// alpha: scale of A*B
 // lda: elements from one row of A to the next
-// ldb: likewise of B
-// beta: what C is multiplied by before A B is added; where it is 0, C is not read
-// ldc: likewise of C
+// ldb: elements from one row of B to the next
+// beta: scale of C before A*B is added; if 0, C is not read
+// ldc: elements from one row of C to the next
 extern "C" __global__ void __launch_bounds__(THREADS)
 registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
               float beta, float* C, size_t ldc)

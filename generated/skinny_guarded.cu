@@ -78,11 +78,11 @@ __device__ __forceinline__ void cp_async_wait1()
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
-// alpha: what A B is multiplied by
+// alpha: scale of A*B
 // lda: elements from one row of A to the next
-// ldb: likewise of B
-// beta: what C is multiplied by before A B is added; where it is 0, C is not read
-// ldc: likewise of C
+// ldb: elements from one row of B to the next
+// beta: scale of C before A*B is added; if 0, C is not read
+// ldc: elements from one row of C to the next
 extern "C" __global__ void __launch_bounds__(THREADS)
 skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
        float* C, size_t ldc)
@@ -98,7 +98,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     const int row = threadRow * TM;              // first row of this thread in the block's tile
     const int col = warp * WN + threadCol * TN;  // first column of this thread in the block's tile
     const int rowsLeft = M - blockIdx.y * BM;    // rows of C from this block's first to the last
-    const int colsLeft = N - blockIdx.x * BN;    // columns likewise
+    const int colsLeft = N - blockIdx.x * BN;    // columns of C from this block's first to the last
     // how much of K each of the SPLIT_K blocks sums, at most
     const int sliceK = (K + BK * SPLIT_K - 1) / (BK * SPLIT_K) * BK;
     const int firstK = (size_t)blockIdx.z * sliceK;            // where this block's part of K begins

@@ -110,11 +110,11 @@ __device__ __forceinline__ void own_register(float& own, float value)
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
-// alpha: what A B is multiplied by
+// alpha: scale of A*B
 // lda: elements from one row of A to the next
-// ldb: likewise of B
-// beta: what C is multiplied by before A B is added; where it is 0, C is not read
-// ldc: likewise of C
+// ldb: elements from one row of B to the next
+// beta: scale of C before A*B is added; if 0, C is not read
+// ldc: elements from one row of C to the next
 extern "C" __global__ void __launch_bounds__(THREADS)
 tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
     float* C, size_t ldc, const __grid_constant__ TensorMap mapA, const __grid_constant__ TensorMap mapB)
@@ -134,7 +134,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
     const int row = warp * WM + threadRow;      // first row of this thread in the block's tile
     const int col = threadCol * TN;             // first column of this thread in the block's tile
     const int rowsLeft = M - blockIdx.y * BM;   // rows of C from this block's first to the last
-    const int colsLeft = N - blockIdx.x * BN;   // columns likewise
+    const int colsLeft = N - blockIdx.x * BN;   // columns of C from this block's first to the last
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
 
     // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way

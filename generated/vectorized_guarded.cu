@@ -28,11 +28,11 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 // M: rows of A and C
 // N: columns of B and C
 // K: columns of A, rows of B
-// alpha: what A B is multiplied by
+// alpha: scale of A*B
 // lda: elements from one row of A to the next
-// ldb: likewise of B
-// beta: what C is multiplied by before A B is added; where it is 0, C is not read
-// ldc: likewise of C
+// ldb: elements from one row of B to the next
+// beta: scale of C before A*B is added; if 0, C is not read
+// ldc: elements from one row of C to the next
 extern "C" __global__ void __launch_bounds__(THREADS)
 vectorized(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
            float beta, float* C, size_t ldc)
@@ -46,7 +46,7 @@ vectorized(int M, int N, int K, float alpha, const float* A, size_t lda, const f
     const int row = threadRow * TM;                   // first row of this thread in the block's tile
     const int col = threadCol * TN;                   // first column of this thread in the block's tile
     const int rowsLeft = M - blockIdx.y * BM;         // rows of C from this block's first to the last
-    const int colsLeft = N - blockIdx.x * BN;         // columns likewise
+    const int colsLeft = N - blockIdx.x * BN;         // columns of C from this block's first to the last
     const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
     const float* blockB = B + blockIdx.x * BN;        // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C

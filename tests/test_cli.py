@@ -230,11 +230,10 @@ def test_ctrl_c_of_a_process_is_status_130(tmp_path: Path) -> None:
         # Tests that run in the background of a shell inherit that interrupts are ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "generated").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "generated").exists() and running.poll() is None:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate()
     assert running.returncode == 130
     assert "Traceback" not in err and err.splitlines()[-1] == "interrupted"
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from host_cuda.samples import LDA, THREAD, A, C, K, M, N, body_of, kernel, loop, tiled
 
+import gemmgen
 from gemmgen.cuda.emit import emit_cuda, emit_with_lines
 from gemmgen.cuda.layout import sanitised
 from gemmgen.cuda.terms import expression, number
@@ -293,3 +294,10 @@ def test_the_header_says_which_sizes_and_rows_the_text_is_for(block: str, use: s
 def test_the_header_names_the_file_that_makes_it(file: str, said: str) -> None:
     spec = parse("kernel shortest\ntile block 8x8\n", file)
     assert f"\n// Made by: gemmgen compile {said}\n" in emit_cuda(lower(spec))
+
+
+def test_a_leading_dimension_counts_rows_or_columns_as_the_matrix_lies() -> None:
+    text = gemmgen.emit(gemmgen.parse("kernel mixed\noperands A f32 col, B f32, C f32 col\ntile block 16x16\n"))
+    assert "// lda: elements from one column of A to the next" in text
+    assert "// ldb: elements from one row of B to the next" in text
+    assert "// ldc: elements from one column of C to the next" in text

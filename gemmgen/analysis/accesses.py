@@ -70,7 +70,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Access(Site):
-    """A load or store of global or shared memory, ``width`` elements a lane; ``address`` is in elements of ``array``.
+    """A load or store of global or shared memory, ``width`` elements per lane; ``address`` is in elements of ``array``.
 
     An instruction that moves memory to memory is a load and a store; ``past_l1``: the L1 cache keeps nothing of it.
     """

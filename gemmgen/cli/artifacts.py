@@ -204,7 +204,7 @@ class Resources:
     limiter: str | None
 
 
-HEADERS = ("kernel", "variant", "registers", "spilled bytes", "shared bytes", "threads", "blocks an SM", "limited by")
+HEADERS = ("kernel", "variant", "registers", "spilled bytes", "shared bytes", "threads", "blocks per SM", "limited by")
 
 
 def resources_of(text: Text, compiled: Compiled) -> Resources:

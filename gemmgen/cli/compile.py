@@ -54,7 +54,7 @@ def compile_specs(
     Writes NAME.cu, for sizes that the tiles divide, and NAME_guarded.cu, for any size (with float4 of rows of whole 16
     bytes; --variant guarded_unaligned has the kernel for the rest; with split_k also NAME_reduce.cu, which adds up the
     parts of each sum; with atomics NAME_scale.cu, which comes first), and prints the registers, spills, shared memory,
-    threads and blocks an SM of each. No GPU is needed. Examples:
+    threads and blocks per SM of each. No GPU is needed. Examples:
 
       gemmgen compile specs/warptile.gemm
 

@@ -74,7 +74,7 @@ def tune(
         Path | None,
         typer.Option("--records", metavar="FILE", help="The file of results; default: GEMMGEN_RECORDS, or the user's."),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show what is recorded, and leave.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show what is recorded, and exit.")] = False,
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE.gemm", help="Write the winner as a spec.")
     ] = None,

@@ -118,6 +118,12 @@ class Matrix:
     batch: bool = False
 
     @property
+    def leading_counts(self) -> str:
+        """What its leading dimension is, in words."""
+        line = "row" if self.order == "row" else "column"
+        return f"elements from one {line} of {self.name} to the next"
+
+    @property
     def contiguous(self) -> Dim:
         """The dimension along which elements are neighbours."""
         return self.dims[1] if self.order == "row" else self.dims[0]

@@ -4,14 +4,14 @@ The rule for shared memory was measured on an H200 (sm_90), counter by counter. 
 lane is served in 1, 2 or 4 phases of 32, 16 or 8 consecutive lanes. A phase costs the largest number of distinct
 words that it asks of one of the 32 banks. A load of 2 or 4 words in which every lane's address equals that of its
 neighbour (lane ^ 1), or every lane's that of lane ^ 2, is served in half as many phases. Stores never merge. An access
-of less than a word a lane is served as one of the word that it lies in: lanes that load or store different parts of one
-word ask for that word once.
+of less than a word per lane is served as one of the word that it lies in: lanes that load or store different parts of
+one word ask for that word once.
 
 Global memory moves in sectors. An ordinary access takes the distinct ones of its warp. Two others were measured too, on
 an H200, by launches of single warps and boxes whose addresses were chosen one by one:
 
-- a copy of 16 bytes a lane past the L1 (``cp.async.cg``) is served by pairs of neighbouring lanes, each of which counts
-  one sector for every cache line that it touches;
+- a copy of 16 bytes per lane past the L1 (``cp.async.cg``) is served by pairs of neighbouring lanes, each of which
+  counts one sector for every cache line that it touches;
 - the TMA engine takes a box row by row, and of a row what goes to one line of 128 bytes of shared memory by itself: the
   sectors in which lies what it has inside the matrix, in units of 16 bytes, and one for every 32 bytes of zeros.
 
@@ -50,12 +50,12 @@ def shared_wavefronts(words: Sequence[int | None], width: int = 1, store: bool =
     """Wavefronts of one warp's shared-memory instruction, as the hardware counts them (sm_90).
 
     ``words[lane]`` is the address of the lane's first 4-byte word, None for an inactive lane; up to 32 of them.
-    ``width`` is words a lane: 1, 2 or 4; an address must be a multiple of it, as the hardware demands. Raises
+    ``width`` is words per lane: 1, 2 or 4; an address must be a multiple of it, as the hardware demands. Raises
     ArgumentError for anything else.
     """
     width, store = whole_number("width", width), flag("store", store)
     if width not in (1, 2, 4):
-        raise ArgumentError(f"width is words a lane: 1, 2 or 4, not {width!r}")
+        raise ArgumentError(f"width is words per lane: 1, 2 or 4, not {width!r}")
     lanes = _addresses(words)
     for lane, word in enumerate(lanes):
         if word is not None and word % width:
@@ -92,7 +92,7 @@ def warp_wavefronts(words: Sequence[int | None], width: int = 1, store: bool = F
 
 
 def phase_lanes(width: int) -> int:
-    """Consecutive lanes that one phase of an access of ``width`` words a lane serves."""
+    """Consecutive lanes that one phase of an access of ``width`` words per lane serves."""
     return WARP // width
 
 
@@ -135,7 +135,7 @@ def _phase_cost(lanes: Sequence[int | None], width: int) -> int:
 
 def in_words(addresses: Lanes, nbytes: int) -> tuple[Lanes, int]:
     """An access of ``nbytes`` a lane at these byte addresses, as :func:`wavefronts_of` takes it: the first word of
-    every lane, and words a lane. What is narrower than a word is served as the word that it lies in."""
+    every lane, and words per lane. What is narrower than a word is served as the word that it lies in."""
     return addresses // BANK_BYTES, max(1, nbytes // BANK_BYTES)
 
 
@@ -155,7 +155,7 @@ def sectors_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
 
 
 def pair_sectors_of(addresses: Lanes, active: Mask) -> Lanes:
-    """Sectors that copies of 16 bytes a lane past the L1 count there: byte addresses [warps, 32] -> [warps]."""
+    """Sectors that copies of 16 bytes per lane past the L1 count there: byte addresses [warps, 32] -> [warps]."""
     return _by_pattern(addresses, active, LINE, _by_pairs)
 
 

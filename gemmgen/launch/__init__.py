@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Variant
+from gemmgen.launch.launches import HARDWARE, LARGEST, Arguments, Launch, LaunchPlan, Limits, kernel_of
 from gemmgen.launch.placement import OPERANDS, Copy
-from gemmgen.launch.planning import (
-    HARDWARE,
-    LARGEST,
-    Arguments,
-    Launch,
-    LaunchPlan,
-    Limits,
-    as_float32,
-    kernel_of,
-    plan,
-    plan_aligned,
-    program_for,
-    sizes,
-)
+from gemmgen.launch.planning import as_float32, plan, plan_aligned, program_for, sizes
 
 __all__ = [
     "EXACT", "GUARDED", "GUARDED_UNALIGNED", "HARDWARE", "LARGEST", "OPERANDS", "VARIANTS", "Arguments", "Copy",

@@ -154,7 +154,7 @@ def _edges(s: Scope) -> list[Stmt]:
     found: list[Stmt] = []
     for dim, name, why in (
         ("m", "rowsLeft", f"rows of C from this {_whose(s)}'s first to the last"),
-        ("n", "colsLeft", "columns likewise"),
+        ("n", "colsLeft", f"columns of C from this {_whose(s)}'s first to the last"),
     ):
         if dim in s.p.variant.guard:
             var = s.left("m" if dim == "m" else "n")

@@ -40,7 +40,7 @@ def scaling(p: TileProgram) -> KernelIR:
             Param("N", "int", why="columns of C"),
             Param("beta", "float"),
             Param("C", "pointer", global_array("C", x.dtype)),
-            Param("ldc", "size", why="elements from one row of C to the next"),
+            Param("ldc", "size", why=p.matrix("C").leading_counts),
         ),
         threads=x.threads.value,
         grid=x.grid,

@@ -21,7 +21,7 @@ FIGURES = tuple(dict.fromkeys(name for names in TOTALS.values() for name in name
 
 @dataclass
 class Site:
-    """One access of the program, ``width`` elements of ``item`` bytes a lane, and what it has cost so far.
+    """One access of the program, ``width`` elements of ``item`` bytes per lane, and what it has cost so far.
 
     ``space`` is "global" or "shared"; "tma" for boxes that the TMA engine fetches, whose requests and bytes the
     hardware's counters of global loads do not see; "engine" for what is not counted. ``past_l1``: of a copy that the

@@ -100,7 +100,7 @@ class Memory:
         out: Data,
         rank: int | None = None,
     ) -> None:
-        """Read ``site.width`` elements a lane into ``out`` [width, lanes], converted to its type. Lanes of ``wanted``
+        """Read ``site.width`` elements per lane into ``out`` [width, lanes], converted to its type. Lanes of ``wanted``
         that are not ``active``, or whose address is not allowed, get zeros; other lanes' values are arbitrary.
         ``rank``: from the shared memory of the cluster's block of that number."""
         assert self.batch is not None

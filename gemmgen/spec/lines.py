@@ -5,6 +5,7 @@ Each line is parsed alone, so that a mistake in one does not hide those of the o
 
 from __future__ import annotations
 
+import codecs
 import functools
 import unicodedata
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from gemmgen.diagnostics import MAX_PROBLEMS, Problem, Source, Span, quoted
+from gemmgen.diagnostics import MAX_PROBLEMS, Problem, Source, Span, SpecError, quoted
 from gemmgen.spec.data import data_folder
 
 MAX_WORDS = 4096
@@ -149,3 +150,30 @@ def _unexpected(token: Any, where: Span) -> Problem:
     }
     hint = hints.get(str(token), "look at what stands before it")
     return Problem(f"{quoted(str(token))} is not expected here", hint, where)
+
+
+def decoded(data: bytes, filename: str) -> str:
+    """The text of a file. Raises SpecError with the offset of the first byte that is not UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        at = error.start
+    hint = "save the file as UTF-8"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        hint += "; it looks like UTF-16"
+    text = normalised(data.decode("utf-8", errors="replace"))
+    before = normalised(data[:at].decode("utf-8"))
+    span = Span(Source(filename, text), before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+    raise SpecError([Problem(f"byte {at} (0x{data[at]:02X}) is not UTF-8", hint, span)], filename)
+
+
+def leading_comment(text: str) -> str:
+    """The comment lines before the first setting, without their marks."""
+    found: list[str] = []
+    for line in text.split("\n"):
+        stripped = line.strip(" \t")
+        if stripped and not stripped.startswith("#"):
+            break
+        if stripped:
+            found.append(stripped[1:].removeprefix(" "))
+    return "\n".join(found)

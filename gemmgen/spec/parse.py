@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 from gemmgen.diagnostics import MAX_PROBLEMS, ArgumentError, Problem, Source, Span, SpecError, quoted
 from gemmgen.spec.check import notes, problems
-from gemmgen.spec.lines import Enough, Line, Word, normalised, read_lines, report
+from gemmgen.spec.lines import Enough, Line, Word, decoded, leading_comment, normalised, read_lines, report
 from gemmgen.spec.model import DTYPES, ORDERS, RENAMED, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean, nearest
 from gemmgen.spec.steps import most_hint
@@ -47,7 +46,7 @@ def parse(text: str, filename: str = "<string>", fits: Fits = lambda _: True) ->
         raise SpecError(sorted(draft.problems, key=_place), filename, _stopped(source, enough.at)) from None
     missing = list(_missing(draft))
     spec = Spec(
-        **(_PLACEHOLDERS | draft.values), filename=filename, comment=_leading_comment(source.text), spans=draft.spans
+        **(_PLACEHOLDERS | draft.values), filename=filename, comment=leading_comment(source.text), spans=draft.spans
     )
     subject = Subject(spec, frozenset(draft.bad), no_bk="BK" not in draft.spans and "BK" not in draft.bad, fits=fits)
     found = sorted([*draft.problems, *problems(subject)], key=_place) + missing
@@ -78,25 +77,11 @@ def load(path: str | os.PathLike[str], fits: Fits = lambda _: True) -> Spec:
         raise SpecError([Problem(f"cannot read the spec: {reason}")], filename) from None
     if len(data) > MAX_TEXT:
         raise SpecError([_too_long()], filename)
-    return parse(_decoded(data, filename), filename, fits)
+    return parse(decoded(data, filename), filename, fits)
 
 
 def _too_long() -> Problem:
     return Problem(f"this is no spec: it is longer than {MAX_TEXT} bytes", "a spec is about ten lines")
-
-
-def _decoded(data: bytes, filename: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        at = error.start
-    hint = "save the file as UTF-8"
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        hint += "; it looks like UTF-16"
-    text = normalised(data.decode("utf-8", errors="replace"))
-    before = normalised(data[:at].decode("utf-8"))
-    span = Span(Source(filename, text), before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
-    raise SpecError([Problem(f"byte {at} (0x{data[at]:02X}) is not UTF-8", hint, span)], filename)
 
 
 def _noted(spec: Spec) -> Spec:
@@ -106,18 +91,6 @@ def _noted(spec: Spec) -> Spec:
 
 def _place(problem: Problem) -> tuple[int, int]:
     return (problem.span.line, problem.span.column) if problem.span else (0, 0)
-
-
-def _leading_comment(text: str) -> str:
-    """The comment lines before the first setting, without their marks."""
-    found: list[str] = []
-    for line in text.split("\n"):
-        stripped = line.strip(" \t")
-        if stripped and not stripped.startswith("#"):
-            break
-        if stripped:
-            found.append(stripped[1:].removeprefix(" "))
-    return "\n".join(found)
 
 
 # --- One line -----------------------------------------------------------------------------------------------------

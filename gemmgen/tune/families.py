@@ -23,7 +23,7 @@ ENGINES = (ENGINE, ENGINE - {"release"}, ENGINE | {"smemSwizzle"}, ENGINE - {"se
 BLOCKS_WANTED = 132
 """Blocks that fill a large GPU once: with fewer, K is split among more of them."""
 IDLE = 1.1
-"""Rounds of two blocks an SM by what they would be if all were full, from which the last one is worth filling."""
+"""Rounds of two blocks per SM by what they would be if all were full, from which the last one is worth filling."""
 TINY_OUTPUTS, TINY_DEPTH = 256 * 256, 256
 """Elements of C, and of K, up to which a product is over before much of the GPU has started."""
 TINY_BLOCKS = ((16, 16), (16, 32), (32, 16), (32, 32), (8, 32))
@@ -165,7 +165,7 @@ def _tiny(shape: Shape) -> Iterator[dict[str, Any]]:
 
 
 Tried = tuple[dict[str, Any], tuple[int, ...]]
-"""Changes to a spec, and for how many blocks an SM K is split too."""
+"""Changes to a spec, and for how many blocks per SM K is split too."""
 
 
 def _engine() -> Iterator[Tried]:
@@ -173,7 +173,7 @@ def _engine() -> Iterator[Tried]:
     for tile, stages, unroll in itertools.product(ENGINE_TILES, (3, 2, 4), (8, 4)):
         threads = WARP * tile.block[0] // tile.warp[0] * tile.block[1] // tile.warp[1]
         sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
-        # Two blocks an SM of 128 threads leave each thread all of its 255 registers.
+        # Two blocks per SM of 128 threads leave each thread all of its 255 registers.
         blocks = (0, 2) if sums > 64 and threads <= 128 else (0,)
         for use, least in itertools.product(ENGINES, blocks):
             if unroll == 8 or use is ENGINE:

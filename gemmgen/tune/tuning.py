@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import ArgumentError, flag, one_of, shown, whole_number
-from gemmgen.launch.planning import LARGEST
+from gemmgen.launch import LARGEST
 from gemmgen.tune import search as searches
 from gemmgen.tune.families import default_specs
 from gemmgen.tune.records import Records
