@@ -13,7 +13,8 @@ from effort import at_most
 
 from gemmgen.analysis.advice import TRIES, Advice, advise
 from gemmgen.analysis.counts import Counts, count
-from gemmgen.analysis.explain import Compiled, Explanation, explained, named_registers, register_limit
+from gemmgen.analysis.explain import Compiled, Explanation, explained
+from gemmgen.analysis.occupancy import named_registers, register_limit
 from gemmgen.analysis.printed import explanation_text
 from gemmgen.analysis.traffic import compulsory_bytes, flops
 from gemmgen.api.explaining import explain

@@ -36,7 +36,7 @@ from gemmgen.ir.nodes import (
     Sync,
     shape_of,
 )
-from gemmgen.ir.types import WARP
+from gemmgen.ir.types import DIMS, WARP
 from gemmgen.isa.counted import work_of
 from gemmgen.isa.lane_values import LANE_VALUES
 from gemmgen.isa.lane_values import THREAD as LANE
@@ -45,9 +45,6 @@ from gemmgen.isa.table import Work
 THREAD = "threadIdx.x"
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 GRID_SIZE = ("gridDim.x", "gridDim.y", "gridDim.z")
-DIMS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
-"""Rows and columns of each matrix."""
-LEADING = {"A": "lda", "B": "ldb", "C": "ldc"}
 
 
 @dataclass(frozen=True)
@@ -272,10 +269,10 @@ def _moved(s: Call, scope: _Scope) -> Iterator[Place]:
 
 def _box(s: Call, active: Expr, scope: _Scope, box: TensorMap, x: Expr, y: Expr) -> BoxLoad:
     """A box whose corner is at (x, y), along and across its operand's rows."""
-    sizes = [scope.names[dim] for dim in DIMS[box.operand]]
+    sizes = [scope.names[dim.upper()] for dim in DIMS[box.operand]]
     extents = sizes[::-1] if scope.orders[box.operand] == "row" else sizes
     columns, rows = (smaller(Const(b), e - c) for b, e, c in zip(box.box, extents, (x, y), strict=True))
-    pitch = value_of(scope.names[LEADING[box.operand]])
+    pitch = value_of(scope.names[f"ld{box.operand.lower()}"])
     assert pitch is not None, "a leading dimension is a number"
     return BoxLoad(active, scope.axes, s, box, y * Const(pitch) + x, columns, rows, pitch)
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmgen.analysis.accesses import launch_grid
 from gemmgen.analysis.changes import Change, changes, sets
 from gemmgen.analysis.counts import count
-from gemmgen.analysis.explain import Explanation, named_registers, register_limit
 from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
-from gemmgen.analysis.occupancy import occupancy_of
+from gemmgen.analysis.occupancy import named_registers, occupancy_of, register_limit
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import VECTOR_BYTES
@@ -27,6 +26,10 @@ from gemmgen.lower import lower
 from gemmgen.spec.architecture import architecture_problem
 from gemmgen.spec.model import Spec
 from gemmgen.spec.replace import tried
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
+
 
 WORTH = 0.97
 """A change is advised where it leaves at most this share of the expected time."""
@@ -59,18 +62,18 @@ def advise(e: Explanation) -> Advice | None:
     return several and replace(several, together=True)
 
 
-def _best(e: Explanation, before: Bounds, tried: Iterable[Change]) -> Advice | None:
+def _best(e: Explanation, before: Bounds, candidates: Iterable[Change]) -> Advice | None:
     """The best change as written; where the kernel was compiled, the first of the best that also helps as compiled."""
-    promised = sorted(_promised(e, before, tried), key=lambda advice: advice.after.total_s)
+    promised = sorted(_promised(e, before, candidates), key=lambda advice: advice.after.total_s)
     if e.again is None:
         return next((advice for advice in promised if _worth(advice)), None)
     checked = (_as_compiled(e, e.again, advice.change) for advice in promised[:TRIES])
     return next((advice for advice in checked if advice is not None and _worth(advice)), None)
 
 
-def _promised(e: Explanation, before: Bounds, tried: Iterable[Change]) -> Iterator[Advice]:
+def _promised(e: Explanation, before: Bounds, candidates: Iterable[Change]) -> Iterator[Advice]:
     """The changes that save time as written."""
-    for change in tried:
+    for change in candidates:
         after = _tried(e, change.fields)
         if after is not None and after.total_s < before.total_s:
             yield Advice(change, before, after)

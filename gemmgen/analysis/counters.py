@@ -168,7 +168,7 @@ def predicted(e: Explanation) -> dict[str, int]:
     ordinary = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if not isinstance(a.statement, Call)))
     alone, stores = ordinary.total("global", "load"), ordinary.total("global", "store")
     added = replace(e.counts, accesses=tuple(a for a in e.counts.accesses if _adds(a))).total("global", "store")
-    shared = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
+    shared = as_compiled(e.counts, e.loop)
     kept = ordinary.total("shared", "store")
     loads, boxes = e.counts.total("global", "load"), e.counts.total("tma", "load")
     return {
@@ -195,11 +195,11 @@ def _adds(a: AccessCost) -> bool:
 
 def _idle(e: Explanation) -> int:
     """Requests of loads that load nothing, which the compiler puts before the asynchronous copies of each tile."""
-    if e.compiled is None or e.compiled.loop is None or not is_asynchronous(e):
+    if e.loop is None or not is_asynchronous(e):
         return 0
     spec = e.spec
     tiles = -(-e.size[2] // spec.block[2])  # of all the blocks together that share a sum
-    return e.compiled.loop.idle_loads * tiles * (e.run.computed // spec.split_k) * -(-e.ir.threads // WARP)
+    return e.loop.idle_loads * tiles * (e.run.computed // spec.split_k) * -(-e.ir.threads // WARP)
 
 
 def _scalings(counts: Counts) -> int:
@@ -235,7 +235,7 @@ def is_asynchronous(e: Explanation) -> bool:
 def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:
     """Plain data: every count with its counter, the shared loads as written, times, and how busy each resource was."""
     written = as_written(e.counts)
-    compiled = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
+    compiled = as_compiled(e.counts, e.loop)
     return {
         "kernel": e.ir.name,
         "variant": e.ir.variant.label,

@@ -6,8 +6,9 @@ Requests and wavefronts are of whole warps, sectors are of 32 bytes, multiply-ad
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from gemmgen.analysis.accesses import THREAD, Access, Arithmetic, BoxLoad, Site, launch_grid, sites
@@ -144,7 +145,7 @@ def _times(site: Site, lanes: Lanes) -> int:
     import numpy as np
 
     if value_of(site.active) is not None:
-        return int(bool(value_of(site.active))) * int(lanes[1].sum()) * _product(a.count for a in site.axes)
+        return int(bool(value_of(site.active))) * int(lanes[1].sum()) * prod(a.count for a in site.axes)
     classes, rest = _relevant(site, [Const(0), site.active], lanes, 1)
     total = 0
     for values, weights in _pieces(classes, lanes):
@@ -210,7 +211,7 @@ def _relevant(site: Site, exprs: Sequence[Expr], lanes: Lanes, unit: int) -> tup
     """Classes of the axes that matter to the expressions, and how many turns the others take together."""
     used = {v for e in exprs for v in variables(e)}
     axes = [a for a in site.axes if a.index in used]
-    rest = _product(a.count for a in site.axes if a.index not in used)
+    rest = prod(a.count for a in site.axes if a.index not in used)
     return [classify(axis, exprs, axes, lanes[0], unit) for axis in axes], rest
 
 
@@ -221,7 +222,7 @@ def _pieces(classes: Sequence[Classes], lanes: Lanes) -> Iterator[tuple[dict[str
     if any(not c.values for c in classes):
         return
     longest = max(range(len(classes)), key=lambda i: len(classes[i].values), default=0)
-    rows = _product(len(c.values) for c in classes) * len(lanes[1])
+    rows = prod(len(c.values) for c in classes) * len(lanes[1])
     if rows > ROWS_AT_ONCE and len(classes[longest].values) > 1:
         c = classes[longest]
         half = len(c.values) // 2
@@ -230,7 +231,7 @@ def _pieces(classes: Sequence[Classes], lanes: Lanes) -> Iterator[tuple[dict[str
             yield from _pieces([*classes[:longest], smaller, *classes[longest + 1 :]], lanes)
         return
     # Sums that 64 bits may not hold are those of Python's own numbers.
-    fits = MOST_OF_A_BLOCK * _product(sum(c.weights) for c in classes) < 1 << 63
+    fits = MOST_OF_A_BLOCK * prod(sum(c.weights) for c in classes) < 1 << 63
     weights: Ints = np.ones((), dtype=np.int64 if fits else object)
     for c in classes:
         weights = weights[..., None] * np.asarray(c.weights, dtype=weights.dtype)
@@ -255,10 +256,3 @@ def _piece(access: Access, values: dict[str, Ints], weights: Ints, lanes: Lanes,
     )
     space: Literal["global", "shared"] = "global" if access.array.space == "global" else "shared"
     return Cost(**{name: int((rule(some) * times).sum()) for name, rule in rules(space)})
-
-
-def _product(numbers: Iterable[int]) -> int:
-    product = 1
-    for n in numbers:
-        product *= n
-    return product

@@ -10,23 +10,21 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gemmgen.analysis.advice import Advice, advise
 from gemmgen.analysis.counts import AccessCost, Counts, count
 from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
-from gemmgen.analysis.occupancy import Occupancy, occupancy_of, registers_per_block
+from gemmgen.analysis.occupancy import Occupancy, named_registers, occupancy_of, register_limit
+from gemmgen.analysis.paragraph import paragraph
+from gemmgen.analysis.printed import explanation_text
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Intensity, Size, flops, intensity, items_of
 from gemmgen.ir.kernel import KernelIR
-from gemmgen.ir.nodes import Alloc, Section, Stmt, children, shape_of
-from gemmgen.ir.references import touches
 from gemmgen.isa.counted import TOTALS
 from gemmgen.isa.memory import LINE
 from gemmgen.spec.model import Spec
 from gemmgen.target import Gpu
-
-if TYPE_CHECKING:
-    from gemmgen.analysis.advice import Advice
 
 
 @dataclass(frozen=True)
@@ -91,11 +89,15 @@ class Explanation:
         return flops(self.size)
 
     @property
+    def loop(self) -> MainLoop | None:
+        """The main loop as compiled, where it is known."""
+        return None if self.compiled is None else self.compiled.loop
+
+    @property
     def run(self) -> Run:
         """The inputs of the time model."""
-        loop = self.compiled.loop if self.compiled else None
         return Run(
-            self.ir, self.size, self.counts, self.blocks, self.gpu, self.occupancy, self.beta, loop, self.launches,
+            self.ir, self.size, self.counts, self.blocks, self.gpu, self.occupancy, self.beta, self.loop, self.launches,
             self.tiles,
         )  # fmt: skip
 
@@ -107,20 +109,14 @@ class Explanation:
     @cached_property
     def advice(self) -> Advice | None:
         """A change that lowers the expected time. Cached, because other specs are compiled to find it."""
-        from gemmgen.analysis.advice import advise
-
         return advise(self)
 
     @property
     def paragraph(self) -> str:
         """The bottleneck, why it limits the kernel, and the change that reduces it, as one paragraph."""
-        from gemmgen.analysis.paragraph import paragraph
-
         return paragraph(self)
 
     def __str__(self) -> str:
-        from gemmgen.analysis.printed import explanation_text
-
         return explanation_text(self)
 
     def accesses(self) -> list[dict[str, Any]]:
@@ -182,7 +178,7 @@ def explained(
     # The main kernel's accesses come first: their numbers are those of its text.
     order = sorted(_alike(steps), key=lambda some: some[0].ir is not None)
     counts = sum((count(s.ir or ir, s.scalars, s.grid, s.bases) * n for s, n in order), Counts())
-    blocks = sum(s.grid[0] * s.grid[1] * s.grid[2] for s in steps if s.ir is None)
+    blocks = sum(prod(s.grid) for s in steps if s.ir is None)
     # The compiler spills what the program names beyond the register limit of a thread.
     named = min(named_registers(ir.body), register_limit(ir, gpu))
     registers = named if compiled is None else compiled.registers
@@ -209,33 +205,6 @@ def _alike(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
         places = tuple((name, base % LINE) for name, base in s.bases.items())
         found.setdefault((s.ir is None, s.grid, tuple(s.scalars.items()), places), []).append(s)
     return ((same[0], len(same)) for same in found.values())
-
-
-def named_registers(body: tuple[Stmt, ...]) -> int:
-    """Registers that the program's own arrays (accumulators, fragments, values in flight) take at most at one time.
-
-    An array is live from its declaration to the last statement of the body that touches it.
-    """
-    flat = [x for s in body for x in (s.body if isinstance(s, Section) else (s,))]
-    most = 0
-    live: list[tuple[int, int]] = []  # words of an array, and where it is touched last
-    for at, s in enumerate(flat):
-        if isinstance(s, Alloc):
-            last = max((i for i, x in enumerate(flat) if touches(x, s.array)), default=at)
-            live.append((prod(shape_of(s.array)), last))
-        inner = max((named_registers(part) for part in children(s)), default=0)
-        most = max(most, inner + sum(words for words, last in live if last >= at))
-    return most
-
-
-def register_limit(ir: KernelIR, gpu: Gpu) -> int:
-    """The most registers per thread with which a block of this size can launch."""
-    limits = gpu.limits
-    fits = [
-        r for r in range(8, limits.registers_per_thread + 1)
-        if registers_per_block(limits, ir.threads, r) <= limits.registers_per_block
-    ]  # fmt: skip
-    return max(fits, default=0)
 
 
 def _warnings(e: Explanation) -> list[str]:

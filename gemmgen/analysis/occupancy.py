@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from gemmgen.diagnostics import ArgumentError, whole_number
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Alloc, Section, Stmt, children, shape_of
+from gemmgen.ir.references import touches
 from gemmgen.ir.types import WARP
 from gemmgen.target import Gpu, Limits
 from gemmgen.target import gpu as find_gpu
@@ -86,3 +90,30 @@ def _by_shared(limits: Limits, shared_bytes: int) -> int:
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
+
+
+def named_registers(body: tuple[Stmt, ...]) -> int:
+    """Registers that the program's own arrays (accumulators, fragments, values in flight) take at most at one time.
+
+    An array is live from its declaration to the last statement of the body that touches it.
+    """
+    flat = [x for s in body for x in (s.body if isinstance(s, Section) else (s,))]
+    most = 0
+    live: list[tuple[int, int]] = []  # words of an array, and where it is touched last
+    for at, s in enumerate(flat):
+        if isinstance(s, Alloc):
+            last = max((i for i, x in enumerate(flat) if touches(x, s.array)), default=at)
+            live.append((prod(shape_of(s.array)), last))
+        inner = max((named_registers(part) for part in children(s)), default=0)
+        most = max(most, inner + sum(words for words, last in live if last >= at))
+    return most
+
+
+def register_limit(ir: KernelIR, gpu: Gpu) -> int:
+    """The most registers per thread with which a block of this size can launch."""
+    limits = gpu.limits
+    fits = [
+        r for r in range(8, limits.registers_per_thread + 1)
+        if registers_per_block(limits, ir.threads, r) <= limits.registers_per_block
+    ]  # fmt: skip
+    return max(fits, default=0)

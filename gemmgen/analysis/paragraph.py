@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gemmgen.analysis.advice import Advice
 from gemmgen.analysis.bottleneck import MEANS, RESOURCES, Bottleneck, bottleneck
 from gemmgen.analysis.counts import Counts
-from gemmgen.analysis.explain import Explanation
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
 from gemmgen.text.numbers import counted, time_text
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
+
 
 LIMIT = {
     "shared": "the 32 banks of each SM deliver at most 128 bytes per clock",
@@ -101,7 +106,7 @@ def _why_idle(e: Explanation) -> str:
 
 
 def _why_issue(e: Explanation, of: Bottleneck) -> str:
-    loop = e.compiled.loop if e.compiled else None
+    loop = e.loop
     if of.cause in ("fragments", "loads"):
         return _why_latency(e)
     if loop is None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from gemmgen.analysis.bottleneck import CAUSES, bottleneck, costs
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.counts import AccessCost
-from gemmgen.analysis.explain import Explanation
 from gemmgen.analysis.paragraph import advice_text, has_work, limit_text, paragraph, why_text
 from gemmgen.analysis.recorded import measured
 from gemmgen.analysis.sass import MainLoop
-from gemmgen.analysis.traffic import compulsory_bytes
+from gemmgen.analysis.traffic import compulsory_bytes, ratio
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
 from gemmgen.text.numbers import counted, duration, listed, size_text, time_text
 from gemmgen.text.table import format_table
 from gemmgen.text.wrap import wrapped
+
+if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
+
 
 WHAT = {
     "compute": "FMAs",
@@ -34,7 +38,7 @@ WHAT = {
 def explanation_text(e: Explanation) -> str:
     """The whole explanation, for a terminal or a file."""
     parts = [heading(e), verdict_text(e), *accesses_text(e), resources_text(e)]
-    parts += [traffic_text(e), bounds_text(e), loop_text(loop_of(e))]
+    parts += [traffic_text(e), bounds_text(e), loop_text(e.loop)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -127,7 +131,7 @@ def resources_text(e: Explanation) -> str:
 
 
 def _resource_lines(e: Explanation) -> Iterator[str]:
-    written, compiled = as_written(e.counts), as_compiled(e.counts, loop_of(e))
+    written, compiled = as_written(e.counts), as_compiled(e.counts, e.loop)
     yield f"{e.counts.fma:,} FMAs of single threads; the product needs {e.flops:,} flop"
     if written.requests:
         yield _per_load("as written", e.counts.fma, written.requests, written.wavefronts)
@@ -165,9 +169,9 @@ def traffic_text(e: Explanation) -> str:
     sectors = SECTOR * (e.counts.total("global", "load").sectors + e.counts.total("global", "store").sectors)
     shared = sum(a.item * a.cost.elements for a in e.counts.accesses if (a.space, a.op) == ("shared", "load"))
     rows: list[list[object]] = [
-        ["shared memory to registers", size_text(shared), _ratio(e.flops, shared)],
+        ["shared memory to registers", size_text(shared), ratio(e.flops, shared)],
         ["global memory, requested by threads", size_text(asked), i.block_tile],
-        ["global memory, in sectors", size_text(sectors), _ratio(e.flops, sectors)],
+        ["global memory, in sectors", size_text(sectors), ratio(e.flops, sectors)],
         ["DRAM, each matrix once", size_text(compulsory_bytes(e.size, e.beta, e.items)), i.ideal],
         ["for comparison: two loads per FMA", size_text(e.flops * (e.items[0] + e.items[1]) // 2), i.naive],
     ]
@@ -206,7 +210,7 @@ HOW_TO_INSPECT = "`pip install nvidia-cuda-nvdisasm` installs nvdisasm, which re
 
 def unread_text(explanations: Iterable[Explanation]) -> str:
     """A line where the SASS of several kernels was not inspected; empty where all of it was."""
-    if all(loop_of(e) is not None for e in explanations if e.counts.fma):
+    if all(e.loop is not None for e in explanations if e.counts.fma):
         return ""
     return wrapped(
         "SASS not inspected: expected times leave out register-bank conflicts and non-FMA instructions; "
@@ -239,12 +243,3 @@ def _loop_lines(loop: MainLoop) -> Iterator[str]:
     yield f"  register-bank conflicts: {conflicts}"
     if loop.spills:
         yield f"  spills: {counted(loop.spills, 'instruction')} in the kernel"
-
-
-def loop_of(e: Explanation) -> MainLoop | None:
-    """The main loop as compiled, where it is known."""
-    return None if e.compiled is None else e.compiled.loop
-
-
-def _ratio(a: float, b: float) -> float | None:
-    return a / b if b else None

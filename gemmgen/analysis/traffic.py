@@ -62,10 +62,10 @@ def intensity(size: Size, counts: Counts, beta: float = 0.0, items: tuple[int, i
     inputs = [a for a in counts.accesses if a.space == "global" and a.operand != "C"]
     asked = sum(a.cost.elements * a.item for a in inputs) + counts.total("tma", "load").bytes_used
     return Intensity(
-        naive=_ratio(2 * work, (items[0] + items[1]) * work),
-        block_tile=_ratio(work, asked),
-        ideal=_ratio(work, compulsory_bytes(size, beta, items)),
-        flop_per_shared_load=_ratio(2 * counts.fma, counts.total("shared", "load").elements),
+        naive=ratio(2 * work, (items[0] + items[1]) * work),
+        block_tile=ratio(work, asked),
+        ideal=ratio(work, compulsory_bytes(size, beta, items)),
+        flop_per_shared_load=ratio(2 * counts.fma, counts.total("shared", "load").elements),
     )
 
 
@@ -75,5 +75,6 @@ def items_of(ir: KernelIR) -> tuple[int, int, int]:
     return a.dtype.bytes, b.dtype.bytes, c.dtype.bytes
 
 
-def _ratio(a: int, b: int) -> float | None:
+def ratio(a: float, b: float) -> float | None:
+    """a / b; None where b is 0."""
     return a / b if b else None

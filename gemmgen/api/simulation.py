@@ -132,7 +132,7 @@ def execute(program: Program, steps: LaunchPlan, lowered: Lowered, operands: Map
         arrays = _arrays(program, step, placed, workspace)
         given = {p.name for p in ir.params}
         results.append(
-            run_kernel(ir, step.grid, scalars_of(step), {name: x for name, x in arrays.items() if name in given})
+            run_kernel(ir, step.grid, step.scalars, {name: x for name, x in arrays.items() if name in given})
         )
     return merged(results)
 
@@ -141,12 +141,7 @@ def estimated_seconds(steps: LaunchPlan, lowered: Lowered) -> float:
     """About how long ``execute`` takes, in seconds."""
     from gemmgen.sim.cost import estimate_seconds
 
-    return sum(estimate_seconds(step.ir(lowered(step.variant)), step.grid, scalars_of(step)) for step in steps.steps)
-
-
-def scalars_of(step: Launch) -> dict[str, int | float]:
-    """The arguments of a launch that are no pointers."""
-    return step.scalars
+    return sum(estimate_seconds(step.ir(lowered(step.variant)), step.grid, step.scalars) for step in steps.steps)
 
 
 def copied(matrix: Matrix, order: str, leading: int) -> Matrix:

@@ -35,11 +35,10 @@ class Step:
 @dataclass(frozen=True)
 class Workspace:
     """Memory between the steps: ``parts`` matrices of C's shape, in C's order and the type of the sums, with lines that
-    start at multiples of 16 bytes. ``zeroed``: it must be zero before the first step."""
+    start at multiples of 16 bytes."""
 
     name: str
     parts: int
-    zeroed: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gemmgen.ir.kernel import ALONE, KernelIR, Param, Pipeline, Source
+from gemmgen.ir.types import VECTOR_BYTES
 from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.ir.verifier import enabled, verify
 from gemmgen.isa.table import Completion
@@ -158,7 +159,7 @@ def _atomics_notes(p: TileProgram) -> tuple[str, ...]:
 
 def _min_blocks(p: TileProgram) -> int | None:
     """The wish for blocks on a multiprocessor, but for narrow copies: their addresses need registers of their own."""
-    narrow = any(p.variant.bytes(c.operand) < 16 for c in p.copies)
+    narrow = any(p.variant.bytes(c.operand) < VECTOR_BYTES for c in p.copies)
     return None if narrow or not p.min_blocks else p.min_blocks
 
 

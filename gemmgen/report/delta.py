@@ -129,7 +129,7 @@ def figures(a: Explanation, b: Explanation) -> list[Figure]:
 
 def _loads(e: Explanation) -> tuple[int | None, int | None]:
     """Requests and wavefronts of shared loads as compiled; None where there are none."""
-    found = as_compiled(e.counts, e.compiled.loop if e.compiled else None)
+    found = as_compiled(e.counts, e.loop)
     return found.requests or None, found.wavefronts or None
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from gemmgen.analysis.bottleneck import bottleneck, costs
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.explain import Explanation
-from gemmgen.analysis.printed import loop_of
 from gemmgen.analysis.recorded import measured
 from gemmgen.ir.types import WARP
 
@@ -15,7 +14,7 @@ from gemmgen.ir.types import WARP
 def explanation_dict(e: Explanation) -> dict[str, Any]:
     """``to_dict`` and what the text adds: expected and measured time, shared loads as written and as compiled, the main
     loop, warnings and the paragraph."""
-    loop = loop_of(e)
+    loop = e.loop
     written, compiled = as_written(e.counts), as_compiled(e.counts, loop)
     found = measured(e)
     return {

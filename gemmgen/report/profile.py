@@ -33,7 +33,7 @@ def _number(value: int | None) -> str:
 
 
 def _notes(e: Explanation) -> list[str]:
-    written, compiled = as_written(e.counts), as_compiled(e.counts, e.compiled.loop if e.compiled else None)
+    written, compiled = as_written(e.counts), as_compiled(e.counts, e.loop)
     lines = []
     if written.requests:
         how = (

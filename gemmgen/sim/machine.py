@@ -11,7 +11,7 @@ from gemmgen.ir.expr import value_of
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.memory import in_memory_order
 from gemmgen.ir.nodes import Array, shape_of, size_bytes
-from gemmgen.ir.types import VECTOR_BYTES, DType
+from gemmgen.ir.types import DIMS, VECTOR_BYTES, DType
 from gemmgen.isa.table import Pipe, Work
 from gemmgen.sim.arrival import ArrivingShadow
 from gemmgen.sim.clock import Clock
@@ -23,8 +23,6 @@ from gemmgen.sim.registers import Register
 from gemmgen.sim.shadow import SharedShadow
 from gemmgen.sim.shadow_global import GlobalShadow
 from gemmgen.sim.values import Values
-
-OPERAND_DIMS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
 
 
 class Machine:
@@ -197,11 +195,11 @@ class Machine:
 
     def _global(self, name: str, array: GlobalArray) -> Memory:
         leading = int(self.scalars.get(f"ld{name.lower()}", 0))
-        if name not in OPERAND_DIMS:
+        if name not in DIMS:
             whole = array.data.size - array.offset if array.extent is None else array.extent
             array = GlobalArray(array.data, array.offset, array.alignment, whole)
             return global_memory(name, array, (1, whole), 0, "row", self.report)
-        rows, columns = (int(self.scalars[d]) for d in OPERAND_DIMS[name])
+        rows, columns = (int(self.scalars[d.upper()]) for d in DIMS[name])
         if name == "C" and self.ir.then is not None:
             rows, columns = _with_slices(rows, columns, self.ir)
         if name in self.ir.variant.padded:  # zeros to the end of every line may be read

@@ -7,7 +7,7 @@ turns; when none can go on, that is a deadlock, which is reported, and the roles
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +27,6 @@ class _Arrivals:
 
     arrived: Bools
     opened: int = 0
-    waiting: set[int] = field(default_factory=set)
 
 
 def barrier(m: Machine, s: Sync, in_roles: bool) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem
+from gemmgen.ir.variant import EXACT
 from gemmgen.target import known_limits
 from gemmgen.tile.fitting import sums_hint, tiles_hint
 from gemmgen.tile.program import SHARED_LIMIT
@@ -21,8 +22,6 @@ __all__ = ["SHARED_LIMIT", "build", "check_resources", "print_tile", "sequence"]
 def check_resources(spec: Spec, arch: str | None = None, hints: bool = True) -> list[Problem]:
     """What no GPU of ``arch``, else of the spec's own architecture, else no GPU at all can give a block, read off the
     tile program's own buffers; without hints it is quickly said."""
-    from gemmgen.ir.variant import EXACT
-
     p, (limit, most) = build(spec, EXACT), _shared_limit(arch or spec.arch)
     if p.shared_bytes <= limit:
         return []

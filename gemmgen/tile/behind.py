@@ -36,10 +36,9 @@ class Past:
 
 @dataclass(frozen=True)
 class Conflict:
-    """An access behind, one that comes now, and what puts them in order."""
+    """An access behind that one that comes now must wait for, and what puts them in order."""
 
     past: Past
-    effect: Effect
     kind: Kind
 
 
@@ -56,7 +55,7 @@ class Behind:
     def conflicts(self, found: Effects) -> list[Conflict]:
         """Pairs of which one writes what the other accesses."""
         return [
-            Conflict(x, e, _kind(x, e)) for e in found for x in self.past if (x.writes or e.writes) and self._same(x, e)
+            Conflict(x, _kind(x, e)) for e in found for x in self.past if (x.writes or e.writes) and self._same(x, e)
         ]
 
     def _same(self, x: Past, e: Effect) -> bool:

@@ -125,9 +125,14 @@ def float4(p: TileProgram, spec: Spec) -> TileProgram:
         a_width=_fragment_width(p.buffer("A"), "m", thread.m),
         b_width=_fragment_width(p.buffer("B"), "n", thread.n),
     )
-    run = thread.n if p.contiguous("C") == "n" else thread.m
-    output = replace(p.output, width=widest(_stored(spec), p.variant.bytes("C"), run))
+    output = replace(p.output, width=widest(_stored(spec), p.variant.bytes("C"), _run_of_c(p)))
     return replace(p, copies=copies, product=product, output=output)
+
+
+def _run_of_c(p: TileProgram) -> int:
+    """Neighbours along a line of C that a thread computes at a time."""
+    thread = p.product.level("thread")
+    return thread.n if p.contiguous("C") == "n" else thread.m
 
 
 def along_k(p: TileProgram, spec: Spec) -> TileProgram:
@@ -198,18 +203,15 @@ def split_k(p: TileProgram, spec: Spec) -> TileProgram:
 
 def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
     """The blocks that share a sum leave their parts to one another in shared memory, however C is aligned."""
-    thread = p.product.level("thread")
-    run = thread.n if p.contiguous("C") == "n" else thread.m
-    width = widest(F32, VECTOR_BYTES, run) if spec.has("float4") else 1
+    width = widest(F32, VECTOR_BYTES, _run_of_c(p)) if spec.has("float4") else 1
     return replace(p, sums=InCluster(p.sums.parts, width), output=replace(p.output, width=min(p.output.width, width)))
 
 
 def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
     """Threads leave their sums as C's tile lies, and store lines of it: in accesses as wide as a line and C allow."""
-    thread, along = p.product.level("thread"), p.contiguous("C")
-    dtype = F32
+    along, dtype = p.contiguous("C"), F32
     wide = VECTOR_BYTES if spec.has("float4") else dtype.bytes
-    left = widest(dtype, wide, thread.n if along == "n" else thread.m)
+    left = widest(dtype, wide, _run_of_c(p))
     full = widest(dtype, wide, p.extent(along))
     width = min(full, widest(_stored(spec), min(wide, p.variant.bytes("C")), p.extent(along)))
     tile = tile_of_c(p, left, full, width)

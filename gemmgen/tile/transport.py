@@ -6,7 +6,7 @@ lowering who issues it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from gemmgen.ir.types import VECTOR_BYTES, DType
@@ -77,8 +77,6 @@ def transport(p: TileProgram, c: Copy, wanted: Transport, vectors: bool) -> Tran
 def transports(p: TileProgram, wanted: Transport, vectors: bool) -> tuple[Copy, ...]:
     """The copies of a program, each with its way. An operand that falls back takes the others with it: a program with
     two kinds of waits per tile is right, but no measured kernel is faster with one."""
-    from dataclasses import replace
-
     last = max((WAYS.index(transport(p, c, wanted, vectors)) for c in p.copies), default=0)
     return tuple(replace(c, via=WAYS[last]) for c in p.copies)
 
