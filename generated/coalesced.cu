@@ -31,7 +31,7 @@ coalesced(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
     const float* blockB = B + blockIdx.x * BN;                    // its columns of B
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
 
-    // 2. Walk along K
+    // 2. Main loop
     float acc = 0.0f;  // this thread's element of C
     for (int k = 0; k < K; ++k) acc += blockA[threadRow * lda + k] * blockB[k * ldb + threadCol];
 

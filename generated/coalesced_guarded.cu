@@ -35,7 +35,7 @@ coalesced(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
 
     // threads outside C have nothing to do
     if (threadRow < rowsLeft && threadCol < colsLeft) {
-        // 2. Walk along K
+        // 2. Main loop
         float acc = 0.0f;  // this thread's element of C
         for (int k = 0; k < K; ++k) acc += blockA[threadRow * lda + k] * blockB[k * ldb + threadCol];
 

@@ -75,7 +75,7 @@ doublebuffer(int M, int N, int K, float alpha, const float* A, size_t lda, const
     const int innerRowB = threadIdx.x / (BN / 4);     // which row of B's tile this thread copies first
     const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
 
-    // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
+    // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
     const int tiles = (K + BK - 1) / BK;        // steps of BK along K
     float threadResults[TM][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
     alignas(16) float regM[TM];                 // its rows of A at one k
@@ -103,8 +103,8 @@ doublebuffer(int M, int N, int K, float alpha, const float* A, size_t lda, const
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        alignas(16) float keptA[4][4];  // this thread's part of the next tile of A, on its way
-        alignas(16) float keptB[4][4];  // this thread's part of the next tile of B, on its way
+        alignas(16) float keptA[4][4];  // this thread's elements of the next tile of A, in flight
+        alignas(16) float keptB[4][4];  // this thread's elements of the next tile of B, in flight
         const int nextStage = (t + 1) % STAGES;
         if (t + 1 < tiles) {
             const int k0 = (t + 1) * BK;

@@ -53,16 +53,16 @@ __device__ __forceinline__ float4 load_shared_float4(const float* array, int byt
     return v;
 }
 
-// How a matrix lies in memory, for the hardware that copies tiles of it. Made at launch, used by address.
+// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address.
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };
 
-// The address of shared memory as instructions want it: 32 bits.
+// A shared-memory address as PTX instructions take it: 32 bits.
 __device__ __forceinline__ unsigned int shared_address(const void* p)
 {
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 
-// A barrier in shared memory whose phase ends when so many have arrived and the bytes they announced are there.
+// A barrier in shared memory: a phase completes when all have arrived and all expected bytes are written.
 __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
@@ -75,14 +75,14 @@ __device__ __forceinline__ void mbarrier_fence()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Arrives, and announces how many bytes are on their way.
+// Arrives, and adds bytes to those that the phase expects.
 __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
                  :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
-// Has the TMA engine copy one box: x counts along the matrix's contiguous dimension, y across it. What lies
+// Issues the TMA copy of one box: x counts along the matrix's contiguous dimension, y across it. What lies
 // outside the matrix arrives as zeros.
 __device__ __forceinline__ void tma_load(float* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
 {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
         "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
-// The lanes of a warp are done with what the barrier guards: one of them arrives for all.
+// Releases what the barrier guards: one lane arrives after all lanes of the warp are done.
 __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 {
     __syncwarp();
@@ -114,10 +114,10 @@ __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
         "}" :: "r"(shared_address(barrier)), "r"(threadIdx.x % 32) : "memory");
 }
 
-// The number of a thread's warp, in a way that shows the compiler that all of its lanes agree.
+// The index of this thread's warp, as a value that the compiler knows to be uniform across its lanes.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }
 
-// True in one lane of the warp, always the same: to set the TMA engine to work takes no more.
+// True in one lane of the warp, always the same: one lane is enough to issue TMA copies.
 __device__ __forceinline__ bool elect_one()
 {
     int elected;
@@ -130,7 +130,7 @@ __device__ __forceinline__ bool elect_one()
     return elected;
 }
 
-// A value in a register of its own, wherever the compiler keeps it elsewhere.
+// Copies a value to a register of its own, so that the compiler need not move it elsewhere.
 __device__ __forceinline__ void own_register(float& own, float value)
 {
     asm volatile("mov.b32 %0, %1;" : "=f"(own) : "f"(value));
@@ -170,7 +170,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
     const int colsLeft = N - blockIdx.x * BN;   // columns of C from this block's first to the last
     float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
 
-    // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
+    // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
     const int tiles = (K + BK - 1) / BK;  // steps of BK along K
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
@@ -187,7 +187,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
 
     // fill the pipeline
     for (int t = 0; t < STAGES; ++t) {
-        // one thread sets the engine to work
+        // one thread issues the TMA copies
         if (threadIdx.x == 0 && t < tiles) {
             const int k0 = t * BK;
             mbarrier_expect(&tileReady[t], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
@@ -196,7 +196,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
         }
     }
     int stage = 0;
-    int parity = 0;  // flips when all stages were gone round: which phase is waited for
+    int parity = 0;  // the phase to wait for; flips each time the ring of stages wraps
     for (int t = 0; t < tiles; ++t) {
         mbarrier_wait(&tileReady[stage], parity);          // As, Bs: written by the TMA engine, read below
         int atA = stage * (4 * BK * BM) + row * (4 * BK);  // where in As this thread reads, in bytes
@@ -205,7 +205,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
         for (int kk = 0; kk < BK; kk += UNROLL, atA += 4 * UNROLL, atB += 4 * BN * UNROLL) {
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
-                // a loop in form only: in a block of its own the compiler keeps loads ahead of their use
+                // runs once: its opaque condition keeps the compiler from moving loads across steps
                 #pragma unroll 1
                 do {
                     #pragma unroll
@@ -214,14 +214,14 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                             load_shared_float4(&Bs[0][0][0], atB + step * (4 * BN) + q * SUB_N * 4);
                     }
 
-                    // the products of the step before, whose fragments are here by now; at first of zeros
+                    // FMAs of the previous step, whose fragments have arrived (zeros in the first step)
                     #pragma unroll
                     for (int p = 0; p < M_ITER; ++p) {
                         #pragma unroll
                         for (int n = 0; n < N_ITER * TN; ++n) {
                             const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                            // neighbours change places so that a row ends where A and the sum are in
-                            // different register banks
+                            // swaps neighbours so that a row ends where A and the sum are in different
+                            // register banks
                             const int turned = (snakeAt / (TN * (N_ITER / 2)) + step + 3) % 2;
                             const int column = snakeAt ^ turned;
                             threadResults[p][column] =
@@ -239,7 +239,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
         // As, Bs: read by this warp above, overwritten once all warps are here
         mbarrier_release(&tileFree[stage]);
 
-        // the first warp has the stage filled again, once all released it
+        // warp 0 refills the stage after every warp has released it
         if (warp_index() == 0 && t + STAGES < tiles) {
             mbarrier_wait(&tileFree[stage], parity);  // As, Bs: read by all warps before, overwritten below
             if (elect_one()) {
@@ -256,13 +256,13 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
     #pragma unroll
     for (int n = 0; n < N_ITER * TN; ++n) own_register(lastN[n], regN[1][n]);
 
-    // the products of the last step
+    // FMAs of the last step
     #pragma unroll
     for (int p = 0; p < M_ITER; ++p) {
         #pragma unroll
         for (int n = 0; n < N_ITER * TN; ++n) {
             const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-            // neighbours change places so that a row ends where A and the sum are in different register banks
+            // swaps neighbours so that a row ends where A and the sum are in different register banks
             const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
             const int column = snakeAt ^ turned;
             threadResults[p][column] = fmaf(regM[p][3], lastN[column], threadResults[p][column]);

@@ -48,7 +48,7 @@ regblock2d_64(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     const int innerColA = threadIdx.x % BK;           // and which column
     const int innerColB = threadIdx.x;                // which column of a line of B's tile this thread copies
 
-    // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
+    // 2. Main loop: each iteration copies one tile of A and one of B to shared memory, then multiplies them
     float threadResults[TM][TN] = {};  // this thread's elements of C, in registers throughout
     float regM[TM];                    // its rows of A at one k
     float regN[TN];                    // its columns of B at one k

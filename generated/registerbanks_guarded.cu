@@ -76,7 +76,7 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     const int innerRowB = threadIdx.x / (BN / 4);     // which row of B's tile this thread copies first
     const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
 
-    // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
+    // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
     const int tiles = (K + BK - 1) / BK;  // steps of BK along K
     // this thread's elements of C, in registers throughout
     float threadResults[M_ITER * TM][N_ITER * TN] = {};
@@ -105,8 +105,8 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        alignas(16) float keptA[4][4];  // this thread's part of the next tile of A, on its way
-        alignas(16) float keptB[4][4];  // this thread's part of the next tile of B, on its way
+        alignas(16) float keptA[4][4];  // this thread's elements of the next tile of A, in flight
+        alignas(16) float keptB[4][4];  // this thread's elements of the next tile of B, in flight
         const int nextStage = (t + 1) % STAGES;
         if (t + 1 < tiles) {
             const int k0 = (t + 1) * BK;
@@ -143,7 +143,7 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
                     as_float4(&regN[step % 2][q * TN]) = as_float4(&Bs[stage][kk + step][col + q * SUB_N]);
                 }
 
-                // the products of the step before, whose fragments are here by now; at first of zeros
+                // FMAs of the previous step, whose fragments have arrived (zeros in the first step)
                 #pragma unroll
                 for (int p = 0; p < M_ITER; ++p) {
                     #pragma unroll
@@ -174,7 +174,7 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
         }
     }
 
-    // the products of the last step
+    // FMAs of the last step
     #pragma unroll
     for (int p = 0; p < M_ITER; ++p) {
         #pragma unroll

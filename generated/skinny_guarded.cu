@@ -43,7 +43,7 @@ static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 byte
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
 
-// The address of shared memory as instructions want it: 32 bits.
+// A shared-memory address as PTX instructions take it: 32 bits.
 __device__ __forceinline__ unsigned int shared_address(const void* p)
 {
     return (unsigned int)__cvta_generic_to_shared(p);
@@ -69,7 +69,7 @@ __device__ __forceinline__ void cp_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until all groups but the last have landed, as far as this thread's own copies go.
+// Waits until all groups but the last have completed, of those that this thread committed.
 __device__ __forceinline__ void cp_async_wait1()
 {
     asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -112,7 +112,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     const int innerRowB = threadIdx.x / (BN / 4);  // which row of B's tile this thread copies first
     const int innerColB = threadIdx.x % (BN / 4);  // and which 4 columns
 
-    // 2. Walk along K: each turn multiplies one tile of A with one of B while later ones are on their way
+    // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
     const int tiles = (depth + BK - 1) / BK;  // steps of BK along K
     float threadResults[TM][TN] = {};         // this thread's elements of C, in registers throughout
     alignas(16) float regM[2][TM] = {};       // its rows of A at one k, and of the one before
@@ -143,11 +143,12 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
-        cp_async_wait1();  // As, Bs: copied past the registers above, read below
+        cp_async_wait1();  // As, Bs: copied asynchronously above, read below
         // As, Bs: a stage written by all is read below; one read by all is overwritten below
         __syncthreads();
 
-        const int freeStage = (t + STAGES - 1) % STAGES;  // read in the last turn, filled again in this
+        // read in the previous iteration, refilled in this one
+        const int freeStage = (t + STAGES - 1) % STAGES;
         if (t + STAGES - 1 < tiles) {
             const int k0 = (t + STAGES - 1) * BK;
             const float* tileA = blockA + k0;
@@ -173,7 +174,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
             as_float4(&regM[k % 2][0]) = as_float4(&As[stage][k][row]);
             as_float4(&regN[k % 2][0]) = as_float4(&Bs[stage][k][col]);
 
-            // the products of the step before, whose fragments are here by now; at first of zeros
+            // FMAs of the previous step, whose fragments have arrived (zeros in the first step)
             #pragma unroll
             for (int m = 0; m < TM; ++m) {
                 #pragma unroll
@@ -184,7 +185,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
         }
     }
 
-    // the products of the last step
+    // FMAs of the last step
     #pragma unroll
     for (int m = 0; m < TM; ++m) {
         #pragma unroll

@@ -39,7 +39,7 @@ smem(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     const int innerRowB = threadIdx.x / BN;                       // which row of B's tile this thread copies
     const int innerColB = threadIdx.x % BN;                       // and which column
 
-    // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
+    // 2. Main loop: each iteration copies one tile of A and one of B to shared memory, then multiplies them
     float acc = 0.0f;  // this thread's element of C
     for (int k0 = 0; k0 < K; k0 += BK) {
         const float* tileA = blockA + k0;

@@ -72,7 +72,7 @@ warptile(int M, int N, int K, float alpha, const float* A, size_t lda, const flo
     const int innerRowB = threadIdx.x / (BN / 4);     // which row of B's tile this thread copies first
     const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
 
-    // 2. Walk along K: each step stages one tile of A and one of B, then multiplies them
+    // 2. Main loop: each iteration copies one tile of A and one of B to shared memory, then multiplies them
     float threadResults[TM][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
     alignas(16) float regM[TM];                 // its rows of A at one k
     alignas(16) float regN[N_ITER * TN];        // its columns of B at one k

@@ -188,13 +188,13 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "load": (gemmgen.load, {"path": "naive"}),
     "lower": (gemmgen.lower, {"spec": SPEC, "variant": "exact"}),
-    "matmul": (gemmgen.matmul, {"A": A, "B": B, "C": C, "alpha": 1.0, "beta": 0.0, "stream": None, "unordered": False}),
+    "matmul": (gemmgen.matmul, {"A": A, "B": B, "C": C.copy(), "alpha": 1.0, "beta": 0.0, "stream": None, "unordered": False}),
     "occupancy": (gemmgen.occupancy, {"gpu": "h200", "threads": 128, "registers": 32, "shared_bytes": 0}),
     "parse": (gemmgen.parse, {"text": TEXT, "filename": "mine.gemm"}),
     "shared_wavefronts": (gemmgen.shared_wavefronts, {"words": [0, 4], "width": 1, "store": False}),
     "simulate": (
         gemmgen.simulate,
-        {"spec_or_ir": SPEC, "A": A, "B": B, "C": C, "alpha": 1.0, "beta": 0.0, "gpu": "h200"},
+        {"spec_or_ir": SPEC, "A": A, "B": B, "C": C.copy(), "alpha": 1.0, "beta": 0.0, "gpu": "h200"},
     ),
     "tune": (
         gemmgen.tune,
@@ -210,7 +210,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"C": C, "A": A, "B": B, "C0": C, "alpha": 1.0, "beta": 0.0, "spec": SPEC},
     ),
     "Kernel.__call__": (
-        gemmgen.compile(SPEC, device="sim"), {"A": A, "B": B, "C": C, "alpha": 1.0, "beta": 0.0, "stream": None},
+        gemmgen.compile(SPEC, device="sim"), {"A": A, "B": B, "C": C.copy(), "alpha": 1.0, "beta": 0.0, "stream": None},
     ),
 }  # fmt: skip
 

@@ -88,7 +88,7 @@ def test_what_is_the_same_for_all_tiles_stands_in_front_of_the_loop() -> None:
     for each in ("const int tileRow =", "float* blockC =", "const int passed =", "mbarrier_wait("):
         assert each in inside and each not in before, each
     assert re.findall(r"// (\d)\. (\w+)", text) == [
-        ("1", "Placement"), ("2", "Pipeline"), ("3", "Which"), ("4", "Walk"), ("5", "Epilogue")
+        ("1", "Placement"), ("2", "Pipeline"), ("3", "Which"), ("4", "Main"), ("5", "Epilogue")
     ]  # fmt: skip
     assert not re.search(r"blockIdx\.[xy]|gridDim\.y", inside)
 

@@ -237,7 +237,7 @@ def test_the_text_says_why() -> None:
     assert "rows set apart so that no bank is asked for" in text
     assert "consecutive threads store neighbours of a column of C" in text
     assert "float (*Cs)[BM + PAD_C] = reinterpret_cast<float (*)[BM + PAD_C]>(blockShared);" in text
-    assert "no copy is on its way any more that could land on them" in engine
+    assert "no copy that could overwrite them is in flight" in engine
 
 
 def test_all_variants_have_one_layout_and_narrow_accesses_where_c_is_not_aligned() -> None:

@@ -91,7 +91,7 @@ def _text(text: str) -> Iterator[Printed]:
 
 
 TENSOR_MAP = """\
-// How a matrix lies in memory, for the hardware that copies tiles of it. Made at launch, used by address.
+// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address.
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };"""
 
 

@@ -15,7 +15,7 @@ from gemmgen.isa.table import VALUE, Completion, Instruction, Moved, Needs, Oper
 LEAST_ASYNC_BYTES = 4
 """Bytes that one cp.async moves at least (PTX ISA, "cp.async")."""
 
-SHARED_ADDRESS = """// The address of shared memory as instructions want it: 32 bits.
+SHARED_ADDRESS = """// A shared-memory address as PTX instructions take it: 32 bits.
 __device__ __forceinline__ unsigned int shared_address(const void* p)
 {
     return (unsigned int)__cvta_generic_to_shared(p);
@@ -37,7 +37,7 @@ def cp_async(nbytes: int, dtype: DType = F32) -> Instruction:
     """Start a copy of 4, 8 or 16 bytes: ``(dst, src)``. It lands no earlier than its group is waited for."""
     past_l1 = nbytes == 16  # which only whole 16 bytes can
     cache_level = "cg" if past_l1 else "ca"
-    helper = f"""// Starts a copy of {nbytes} bytes to shared memory that goes past the registers.
+    helper = f"""// Starts a copy of {nbytes} bytes from global to shared memory, bypassing registers.
 __device__ __forceinline__ void cp_async{nbytes}({dtype.c}* dst, const {dtype.c}* src)
 {{
     asm volatile("cp.async.{cache_level}.shared.global [%0], [%1], {nbytes};"
@@ -101,7 +101,7 @@ def cp_async_wait(pending: int) -> Instruction:
     what = "all groups have" if pending == 0 else f"all groups but the last{'' if pending == 1 else f' {pending}'} have"
     return Instruction(
         f"cp_async_wait{pending}",
-        f"""// Waits until {what} landed, as far as this thread's own copies go.
+        f"""// Waits until {what} completed, of those that this thread committed.
 __device__ __forceinline__ void cp_async_wait{pending}()
 {{
     asm volatile("cp.async.wait_group {pending};" ::: "memory");
@@ -115,7 +115,7 @@ __device__ __forceinline__ void cp_async_wait{pending}()
 
 MBARRIER_INIT = Instruction(
     "mbarrier_init",
-    """// A barrier in shared memory whose phase ends when so many have arrived and the bytes they announced are there.
+    """// A barrier in shared memory: a phase completes when all have arrived and all expected bytes are written.
 __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
@@ -144,7 +144,7 @@ __device__ __forceinline__ void mbarrier_fence()
 
 MBARRIER_EXPECT = Instruction(
     "mbarrier_expect",
-    """// Arrives, and announces how many bytes are on their way.
+    """// Arrives, and adds bytes to those that the phase expects.
 __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
@@ -160,7 +160,7 @@ __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int
 
 MBARRIER_RELEASE = Instruction(
     "mbarrier_release",
-    """// The lanes of a warp are done with what the barrier guards: one of them arrives for all.
+    """// Releases what the barrier guards: one lane arrives after all lanes of the warp are done.
 __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 {
     __syncwarp();
@@ -205,7 +205,7 @@ def tma_load(dtype: DType = F32) -> Instruction:
     """Start to copy one box: ``(dst, map, x, y, barrier)``."""
     return Instruction(
         "tma_load",
-        """// Has the TMA engine copy one box: x counts along the matrix's contiguous dimension, y across it. What lies
+        """// Issues the TMA copy of one box: x counts along the matrix's contiguous dimension, y across it. What lies
 // outside the matrix arrives as zeros.
 __device__ __forceinline__ void tma_load(ELEMENT* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
 {

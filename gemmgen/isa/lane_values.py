@@ -28,7 +28,7 @@ class LaneValue:
 WARP_INDEX = LaneValue(
     Var("warp_index()", 0, 31),
     THREAD // WARP,
-    """// The number of a thread's warp, in a way that shows the compiler that all of its lanes agree.
+    """// The index of this thread's warp, as a value that the compiler knows to be uniform across its lanes.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }
 """,
     arch=Needs(70),
@@ -37,7 +37,7 @@ __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, thr
 ELECT_ONE = LaneValue(
     Var("elect_one()", 0, 1, dtype="bool"),
     (THREAD % WARP).eq(0),
-    """// True in one lane of the warp, always the same: to set the TMA engine to work takes no more.
+    """// True in one lane of the warp, always the same: one lane is enough to issue TMA copies.
 __device__ __forceinline__ bool elect_one()
 {
     int elected;

@@ -45,11 +45,11 @@ def _by_one(syncs: Syncs, turn: Turn, b: Bring) -> Stmt:
         body += syncs.lower(x, At(stage)) if x.side is Side.RELEASE else []
     body += boxes(s, turn.k.shared, start, stage, syncs.full)
     some, first = turn.exists(b.ahead), s.tid.eq(0)
-    why = "one thread sets the engine to work"
+    why = "one thread issues the TMA copies"
     if free := [y for x in b.first if x.side is Side.ACQUIRE for y in _free(syncs, turn, x)]:
         body = [*free, If(ELECT_ONE.var, tuple(body))]
         first = WARP_INDEX.var.eq(0)
-        why = "the first warp has the stage filled again, once all released it"
+        why = "warp 0 refills the stage after every warp has released it"
     return If(first if some is None else both(first, some), tuple(body), why=why)
 
 

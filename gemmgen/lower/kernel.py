@@ -67,7 +67,7 @@ def _tile_of_c(w: Parts, turn: Turn, body: tuple[TileStmt, ...], start: Body) ->
     """One tile of C: the walk along K and the epilogue."""
     along, last = _halves(body)
     steps, turn = walk(w, turn, along)
-    main = Section("Walk along K", (*start, *steps), _walk_why(w.s.p))
+    main = Section("Main loop", (*start, *steps), _walk_why(w.s.p))
     title = f"Epilogue: {_epilogue_title(w.s.p)}"
     end = Section(title, tuple(walk(w, turn, last)[0]), "" if w.staged is None else w.staged.tile.why)
     parts: Body = (main, end)
@@ -117,8 +117,8 @@ def _walk_why(p: TileProgram) -> str:
         return ""
     if len(p.copies) == 1:
         operand, other = ("A", "B") if p.copies[0].operand == "A" else ("B", "A")
-        ahead = " while later ones are on their way" if p.pipeline.depth > 1 else ""
-        return f"each turn multiplies one tile of {operand}{ahead} with {other} as it comes from global memory"
+        ahead = " while later tiles are in flight" if p.pipeline.depth > 1 else ""
+        return f"each iteration multiplies one tile of {operand}{ahead} with {other}, read from global memory"
     if p.pipeline.depth > 1:
-        return "each turn multiplies one tile of A with one of B while later ones are on their way"
-    return "each step stages one tile of A and one of B, then multiplies them"
+        return "each iteration multiplies one tile of A with one of B while later tiles are in flight"
+    return "each iteration copies one tile of A and one of B to shared memory, then multiplies them"

@@ -214,14 +214,14 @@ class Fragments:
         """
         k, parity = self.run - 1, self.sets - 1
         if not self.s.p.product.pinned or not self.b.shape or value_of(self.cols) == 1:
-            return because("the products of the last step", self.multiply(k, parity))
+            return because("FMAs of the last step", self.multiply(k, parity))
         last = Array("lastN", "register", self.b.dtype, (self.cols,))
 
         def copy(n: Expr) -> list[Stmt]:
             return [Call(own_register(self.b.dtype), (Ref(last, (n,)), self._column(parity, n)))]
 
         why = "the columns of B at the last k, apart from the loop's registers"
-        products = because("the products of the last step", self.multiply(k, parity, None, last))
+        products = because("FMAs of the last step", self.multiply(k, parity, None, last))
         return [Alloc(last, None, why), *nest([("n", self.cols, 1)], copy), *products]
 
     def _column(self, parity: Expr, n: Expr) -> Ref:
@@ -246,7 +246,7 @@ class Fragments:
             return var
         place, turned = Var("snakeAt", 0, count - 1, uniform=True), Var("turned", 0, 1, uniform=True)
         out.append(Let(place, at))
-        why = "neighbours change places so that a row ends where A and the sum are in different register banks"
+        why = "swaps neighbours so that a row ends where A and the sum are in different register banks"
         out.append(Let(turned, (place // (self.cols // 2) + k) % 2, why))
         out.append(Let(var, place ^ turned))
         return var

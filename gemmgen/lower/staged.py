@@ -47,7 +47,7 @@ class StagedTile:
         alone = (
             ""
             if all(c.via.lands is Completion.NOW for c in s.p.copies)
-            else "; no copy is on its way any more that could land on them"
+            else "; no copy that could overwrite them is in flight"
         )
         why = f"this thread's sums, where they lie in C's tile{alone}"
         return [replace(first, why=why) if isinstance(first, For | Alloc) else first, *rest]

@@ -66,11 +66,11 @@ def _behind(f: Fragments, turn: Turn, fragments: list[Fragment], k: Expr, j: Exp
     renewed = next(turn.source(x.operand, x.buffer) for x in fragments if x.operand == "A")
     renew = Renewal(renewed, k, (j % run).eq(0)) if run > 1 else None
     products = f.multiply(j + (run - 1), (j + 1) % 2, renew)
-    why = "the products of the step before, whose fragments are here by now; at first of zeros"
+    why = "FMAs of the previous step, whose fragments have arrived (zeros in the first step)"
     body += because(why, products)
     if not turn.k.s.p.product.pinned:
         return body
-    why = "a loop in form only: in a block of its own the compiler keeps loads ahead of their use"
+    why = "runs once: its opaque condition keeps the compiler from moving loads across steps"
     return [Pinned(j, tuple(body), why)]
 
 

@@ -12,7 +12,7 @@ from gemmgen.lower.place import Place
 from gemmgen.lower.product import Source
 from gemmgen.lower.scope import LEADING, Scope, let
 
-FREE_STAGE = "freeStage", "read in the last turn, filled again in this"
+FREE_STAGE = "freeStage", "read in the previous iteration, refilled in this one"
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def _turns(w: Parts, turn: Turn, body: tuple[TileStmt, ...]) -> Lowered:
         # Divisions by a number of stages that is no power of two are long, and every warp would wait for them.
         out = [replace(x, counted=True) if isinstance(x, Let) else x for x in out]
         parity = Var("parity", 0, 1, uniform=True)
-        why = "flips when all stages were gone round: which phase is waited for"
+        why = "the phase to wait for; flips each time the ring of stages wraps"
         out.append(Let(parity, (turn.passed + var) // k.stages % 2, why, True))
         here = replace(here, named_parity=parity)
     if k.direct:
@@ -169,7 +169,9 @@ def _turns(w: Parts, turn: Turn, body: tuple[TileStmt, ...]) -> Lowered:
 def _kept(turn: Turn, body: tuple[TileStmt, ...]) -> list[Stmt]:
     """Registers that hold the next tile through the products of this one."""
     held = [c.operand for x in body if isinstance(x, Bring) and x.part == "fetch" for c in x.copies]
-    return [Alloc(turn.k.copies[x].kept, None, f"this thread's part of the next tile of {x}, on its way") for x in held]
+    return [
+        Alloc(turn.k.copies[x].kept, None, f"this thread's elements of the next tile of {x}, in flight") for x in held
+    ]
 
 
 def _ahead(w: Parts, turn: Turn, count: int, body: tuple[TileStmt, ...]) -> Lowered:

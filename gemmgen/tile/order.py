@@ -128,7 +128,7 @@ class _Order:
             waited += _of(behind.conflicts(self.all(later)), Kind.GROUP)
         if waited:
             last = max(x.group for x in waited)
-            hazard = f"{_names(waited)}: copied past the registers above, read below"
+            hazard = f"{_names(waited)}: copied asynchronously above, read below"
             out.append(Sync(Kind.GROUP, Side.ACQUIRE, hazard, buffers_of(waited), behind.groups - 1 - last))
             behind = behind.landed(last, self.p.group)
         if arriving := _of(found, Kind.FULL):

@@ -148,7 +148,7 @@ def tiled(*, rows: int = 8, guarded: bool = True) -> KernelIR:
             (Let(row, thread // bn.expr, "row"), Let(col, thread % bn.expr, "column"), Alloc(acc, 0.0)),
             "which element this thread computes",
         ),
-        Section("Walk along K", (loop,)),
+        Section("Main loop", (loop,)),
         Section("Epilogue", finish),
     )
     return kernel(body, name="tiled", constants=(bm, bn, bk), shared=shared, threads=64)
