@@ -188,7 +188,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "load": (gemmgen.load, {"path": "naive"}),
     "lower": (gemmgen.lower, {"spec": SPEC, "variant": "exact"}),
-    "matmul": (gemmgen.matmul, {"A": A, "B": B, "C": C.copy(), "alpha": 1.0, "beta": 0.0, "stream": None, "unordered": False}),
+    "matmul": (
+        gemmgen.matmul,
+        {"A": A, "B": B, "C": C.copy(), "alpha": 1.0, "beta": 0.0, "stream": None, "unordered": False},
+    ),
     "occupancy": (gemmgen.occupancy, {"gpu": "h200", "threads": 128, "registers": 32, "shared_bytes": 0}),
     "parse": (gemmgen.parse, {"text": TEXT, "filename": "mine.gemm"}),
     "shared_wavefronts": (gemmgen.shared_wavefronts, {"words": [0, 4], "width": 1, "store": False}),
