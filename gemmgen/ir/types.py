@@ -83,6 +83,7 @@ BF16 = DType("bf16", 16, "bf16", "bfloat16", 2.0**-8, 2.0**-133, arch=80, alias=
 E4M3 = DType("e4m3", 8, "e4m3", "float8_e4m3fn", 2.0**-4, 2.0**-9, arch=89, alias="unsigned char", coarse=2.0**-9)
 E5M2 = DType("e5m2", 8, "e5m2", "float8_e5m2", 2.0**-3, 2.0**-16, arch=89, alias="unsigned char", coarse=2.0**-9)
 I32 = DType("i32", 32, "int", "int32", register="r")
+U8 = DType("u8", 8, "unsigned char", "uint8", register="r")
 U16 = DType("u16", 16, "unsigned short", "uint16", register="h")
 U32 = DType("u32", 32, "unsigned int", "uint32", register="r")
 U64 = DType("u64", 64, "unsigned long long", "uint64", register="l")
