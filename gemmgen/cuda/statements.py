@@ -177,9 +177,8 @@ class Printer:
             case Compute():
                 self._put(depth, f"{assigned(s, env)};", s.why)
             case Call(row, args, why):
-                code, *tail = called(
-                    row.name, [argument(a, env, o.run) for a, o in zip(args, row.operands, strict=True)]
-                )
+                runs = [o.run for o in row.operands] or [1] * len(args)
+                code, *tail = called(row.name, [argument(a, env, run) for a, run in zip(args, runs, strict=True)])
                 self._put(depth, code, why, s, tuple(tail))
             case Sync(_, hazard, scope):
                 self._put(depth, "__syncthreads();" if scope == "block" else f"{CLUSTER_SYNC.name}();", hazard)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gemmgen.ir.types import F32, U32, VECTOR_BYTES, WARP, DType
 from gemmgen.isa.async_copy import SHARED_ADDRESS
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from gemmgen.isa.machine import Lanes, MemoryArgument, RegisterArgument
 
     Ints = NDArray[np.int64]
-    Floats = NDArray[np.float32]
+    Floats = NDArray[Any]
 
 M, N, K_BYTES = 16, 8, 32
 """Rows and columns of the sums of one mma, and the bytes along k that it multiplies."""
 EIGHT = 8
 """Rows of the matrices that ldmatrix loads; a row is as many elements of 16 bits."""
+QUAD = WARP // EIGHT
+"""Lanes that have a row of 8 of the sums between them."""
 
 
 def per_register(dtype: DType) -> int:
@@ -42,8 +44,8 @@ def a_fragment(dtype: DType) -> Fragment:
     return Fragment(
         M,
         dtype.elements(K_BYTES),
-        4 * per,
-        lambda lane, i: (lane // 4 + i // per % 2 * 8, lane % 4 * per + i % per + i // (2 * per) * (4 * per)),
+        QUAD * per,
+        lambda lane, i: (lane // QUAD + i // per % 2 * 8, lane % QUAD * per + i % per + i // (2 * per) * (QUAD * per)),
     )
 
 
@@ -55,11 +57,11 @@ def b_fragment(dtype: DType) -> Fragment:
         dtype.elements(K_BYTES),
         N,
         2 * per,
-        lambda lane, i: (lane % 4 * per + i % per + i // per * (4 * per), lane // 4),
+        lambda lane, i: (lane % QUAD * per + i % per + i // per * (QUAD * per), lane // QUAD),
     )
 
 
-SUMS = Fragment(M, N, 4, lambda lane, i: (lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2), accumulates=True)
+SUMS = Fragment(M, N, 4, lambda lane, i: (lane // QUAD + i // 2 * 8, lane % QUAD * 2 + i % 2), accumulates=True)
 """The sums: two neighbours in row l / 4 and two in row l / 4 + 8 of lane l."""
 
 
@@ -123,10 +125,10 @@ def _tiles(values: NDArray[np.generic], f: Fragment, dtype: DType) -> Floats:
     """Values of registers, [elements, lanes], as the tiles of all warps in float32, [warps, rows, cols]."""
     import numpy as np
 
-    numbers = values.astype(np.float32)
+    numbers = values.astype(F32.numpy_dtype)
     if dtype.bits == F32.bits:
-        numbers = (numbers.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    out = np.empty((numbers.shape[1] // WARP, f.rows * f.cols), np.float32)
+        numbers = (numbers.view(np.uint32) & np.uint32(0xFFFFE000)).view(F32.numpy_dtype)
+    out = np.empty((numbers.shape[1] // WARP, f.rows * f.cols), F32.numpy_dtype)
     out[:, _places(f)] = numbers.T.reshape(-1, WARP, f.elements)
     return out.reshape(-1, f.rows, f.cols)
 
@@ -212,5 +214,5 @@ def _received(count: int, dtype: DType, trans: bool) -> tuple[Ints, Ints]:
     per = per_register(dtype)
     i, lane = np.arange(count * per)[:, None], np.arange(WARP)[None, :]
     if trans:
-        return lane // 4 + 0 * i, i // per * EIGHT + lane % 4 * per + i % per
-    return lane % 4 * per + i % per, i // per * EIGHT + lane // 4
+        return lane // QUAD + 0 * i, i // per * EIGHT + lane % QUAD * per + i % per
+    return lane % QUAD * per + i % per, i // per * EIGHT + lane // QUAD

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
 from gemmgen.ir.types import DIMS, WARP
-from gemmgen.isa.mma import EIGHT
+from gemmgen.isa.mma import EIGHT, QUAD
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
 from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let
 from gemmgen.tile.program import Level, TileProgram
@@ -38,6 +38,10 @@ class Place:
     warp_col: Expr = Const(0)  # noqa: RUF009
 
 
+WARPS = "32 * (BM / WM) * (BN / WN)"
+"""The threads of a block by its warps' tiles."""
+
+
 def constants(s: Scope) -> None:
     """The tile sizes, in the order a reader wants them."""
     p, (bm, bn, bk) = s.p, s.p.block
@@ -61,7 +65,7 @@ def constants(s: Scope) -> None:
         s.constant("N_ITER", piece.n, str(piece.n), "pieces of a thread along N")
         s.constant("SUB_M", lane.m * thread.m, "WM / M_ITER", "rows from one piece to the next")
         s.constant("SUB_N", lane.n * thread.n, "WN / N_ITER", "columns from one piece to the next")
-        s.constant("THREADS", p.threads, "32 * (BM / WM) * (BN / WN)", "threads in a block")
+        s.constant("THREADS", p.threads, WARPS, "threads in a block")
     elif thread.m > 1 or thread.n > 1:
         s.constant("THREADS", p.threads, "(BM / TM) * (BN / TN)", "threads in a block, one for each TM x TN piece")
     else:
@@ -77,7 +81,7 @@ def _tiles_of_mma(s: Scope) -> None:
     s.constant("MMA_K", k, str(k), "and its steps along K")
     s.constant("M_TILES", piece.m * EIGHT // m, "WM / MMA_M", "tiles of that size in a warp's, along M")
     s.constant("N_TILES", piece.n * EIGHT // n, "WN / MMA_N", "and along N")
-    s.constant("THREADS", p.threads, "32 * (BM / WM) * (BN / WN)", "threads in a block")
+    s.constant("THREADS", p.threads, WARPS, "threads in a block")
 
 
 def _has_warps(p: TileProgram) -> bool:
@@ -160,8 +164,8 @@ def _lane(s: Scope) -> tuple[list[Stmt], Place]:
     across = c["BN"] // c["WN"]
     warp_row = let(out, "warpRow", warp // across * c["WM"], "first row of this warp's tile in the block's")
     warp_col = let(out, "warpCol", warp % across * c["WN"], "and its first column")
-    row = let(out, "row", warp_row + lane // 4, "this lane's first row of sums; every eighth from there on is its own")
-    col = let(out, "col", warp_col + lane % 4 * 2, "and its first two columns")
+    row = let(out, "row", warp_row + lane // QUAD, "this lane's first row of sums, and every eighth from there on")
+    col = let(out, "col", warp_col + lane % QUAD * 2, "and its first two columns")
     half, two = c["MMA_M"] // 2, Const(2)
     m_iter = c["M_TILES"] * 2
     at = Place(row, col, Const(1), two, m_iter, c["N_TILES"], half, c["MMA_N"], {}, None, lane, warp_row, warp_col)
