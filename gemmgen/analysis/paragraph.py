@@ -36,7 +36,7 @@ def paragraph(e: Explanation) -> str:
 
 def has_work(e: Explanation) -> bool:
     """Whether the product has anything to multiply."""
-    return e.blocks > 0 and e.counts.fma > 0
+    return e.blocks > 0 and e.counts.products > 0
 
 
 def limit_text(e: Explanation) -> str:
@@ -129,7 +129,7 @@ def _why_l1(counts: Counts) -> str:
             f"Each request of the {worst.op} of {worst.operand} touches {per_request:.3g} sectors of {SECTOR} bytes "
             f"and uses {used:.0%} of them: the access is not coalesced."
         )
-    each = sum(a.cost.lines for a in asked) * WARP / counts.fma
+    each = sum(a.cost.lines for a in asked) * WARP / counts.products
     return f"Each FMA of a warp needs {each:.3g} lookups, because its operands come from global memory."
 
 
