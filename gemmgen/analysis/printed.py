@@ -234,7 +234,8 @@ def _loop_lines(loop: MainLoop) -> Iterator[str]:
     moved = ", ".join(f"{n} {name}.{bits}" for (name, bits), n in sorted(loop.accesses.items())) or "none"
     yield (
         f"main loop (SASS {loop.first:#x} to {loop.last:#x}): {counted(loop.instructions, 'instruction')}, "
-        f"{loop.ffma} {loop.multiplies} ({loop.share:.0%})" + (f", {counted(loop.barriers, 'barrier')}" if loop.barriers else "")
+        f"{loop.ffma} {loop.multiplies} ({loop.share:.0%})"
+        + (f", {counted(loop.barriers, 'barrier')}" if loop.barriers else "")
     )
     yield f"  accesses, by bits per lane: {moved}"
     conflicts = (

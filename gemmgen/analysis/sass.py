@@ -69,9 +69,10 @@ class MainLoop:
     """One iteration of the hottest loop.
 
     ``accesses`` counts memory instructions by name and bits per lane: ("LDS", 128) -> 32. ``idle_loads`` are shared
-    loads that load nothing, per iteration of the outermost loop around it. ``port_cycles`` is the number of clocks that
-    its FFMAs (what ``multiplies``: FFMA, or HMMA of tensor cores) take with register-bank conflicts, where a scheduler issues at most one per clock. ``spills`` are loads
-    and stores of local memory in the whole kernel.
+    loads that load nothing, per iteration of the outermost loop around it. ``multiplies`` is FFMA, or HMMA of tensor
+    cores, of which ``ffma`` is the number. ``port_cycles`` is the number of clocks that its FFMAs take with
+    register-bank conflicts, where a scheduler issues at most one per clock. ``spills`` are loads and stores of local
+    memory in the whole kernel.
     """
 
     first: int
