@@ -1,0 +1,142 @@
+"""The pool: specs of which a choice for any shape is made, by the layout of A and B.
+
+A layout is two letters, of A and of B: ``n`` for a matrix stored by rows, ``t`` for one stored by columns (a transposed
+view). A spec whose C is stored by columns computes C^T = B^T A^T: it is called with B^T, A^T and C^T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from gemmgen.spec.model import ORDERS, Operand, Spec
+from gemmgen.spec.replace import tried
+from gemmgen.tune.families import COPIED_TILES, ENGINE, ENGINE_TILES, SKINNY_TILES, TILE, TRANSPOSED
+
+Layout: TypeAlias = Literal["nn", "nt", "tn", "tt"]
+LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
+ROW, COL = ORDERS
+
+Changes: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How the operands of a kernel lie."""
+
+    a: str
+    b: str
+    c: str = "row"
+
+    @property
+    def swapped(self) -> Orders:
+        """Those of C^T = B^T A^T."""
+        return Orders(_other(self.b), _other(self.a), _other(self.c))
+
+
+def orders_of(layout: Layout) -> Orders:
+    """How A, B and C of a layout lie."""
+    a, b = (ROW if letter == "n" else COL for letter in layout)
+    return Orders(a, b)
+
+
+def swaps(spec: Spec) -> bool:
+    """Whether a spec of the pool is called with B^T, A^T and C^T in place of A, B and C."""
+    return spec.C.order == COL
+
+
+def pool(layout: Layout, name: str = "matmul") -> list[Spec]:
+    """The specs of a layout, each once, in a fixed order."""
+    orders = orders_of(layout)
+    made: dict[Spec, None] = {}
+    # Of both operands by columns the product is that of rows, with C by columns.
+    main = orders.swapped if layout == "tt" else orders
+    for changes in (*_tiles(main), *_few_rows(orders), *_few_rows(orders.swapped)):
+        made.setdefault(tried(Spec(name=name, block=(64, 64, 8)), **changes))
+    return list(made)
+
+
+def _other(order: str) -> str:
+    return COL if order == ROW else ROW
+
+
+def _lying(orders: Orders, all_changes: Iterable[Changes]) -> Iterator[Changes]:
+    lie = {x: Operand("f32", y) for x, y in zip("ABC", (orders.a, orders.b, orders.c), strict=True)}
+    return ({**changes, **lie} for changes in all_changes)
+
+
+def _split(changes: Changes, *parts: int, how: str = "dependentLaunch") -> Iterator[Changes]:
+    """K split into so many parts; up to 8 of clusterReduce."""
+    for n in parts:
+        yield {**changes, "split_k": n, "use": changes["use"] | {how}}
+
+
+# --- Tiles for middle and large sizes ---------------------------------------------------------------------------------
+
+
+def _tiles(o: Orders) -> Iterator[Changes]:
+    if o.b == ROW:
+        yield from _lying(o, _engine(o))
+    yield from _lying(o, _copied(o))
+
+
+def _engine(o: Orders) -> Iterator[Changes]:
+    """Tiles by the tensor memory accelerator, as they lie."""
+    use = ENGINE if o.a == ROW else ENGINE - {"alongK"} | {"transposeA"}
+    if o.c == COL:
+        use = use | {"stageC"}
+    for tile in ENGINE_TILES:
+        threads = 32 * (tile.block[0] // tile.warp[0]) * (tile.block[1] // tile.warp[1])
+        sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
+        least = 2 if sums > 64 and threads <= 128 else 0
+        made = {**tile.changes, "use": use, "stages": 3, "unroll": 8, "min_blocks": least}
+        yield made
+        if tile.block[:2] in ((128, 128), (64, 128), (64, 64), (32, 128), (128, 64), (32, 64)) and sums >= 64:
+            if o.c == ROW:
+                yield from _split(made, 2, 4, 8, how="clusterReduce")
+            yield from _split(made, 2, 4, 8, 16)
+
+
+def _copied(o: Orders) -> Iterator[Changes]:
+    """Tiles by cp.async, transposed on their way where they do not lie as they are read."""
+    for tile in COPIED_TILES:
+        use = TRANSPOSED | {"cpasync", "prefetch", "spread"}
+        made = {**tile.changes, "use": use, "stages": 3, "pad_a": 4 if o.a == ROW else 0, "pad_b": 4 * (o.b == COL)}
+        yield made
+        yield {**made, "use": use | {"snake"}}
+        if tile.block[:2] in ((128, 128), (64, 64)) and o.b == COL:
+            yield from _split(made, 2, 4, 8)
+
+
+# --- Few rows, and by swapping few columns ----------------------------------------------------------------------------
+
+
+def _few_rows(o: Orders) -> Iterator[Changes]:
+    if o.b == ROW:
+        yield from _lying(o, _streamed(o))
+        yield from _lying(o, _narrow(o))
+
+
+def _streamed(o: Orders) -> Iterator[Changes]:
+    """B straight into registers, A through shared memory."""
+    use = frozenset({"coalescing", "smem", "transposeA", "float4", "directB", "cpasync"})
+    for rows, columns, tm in ((1, 256, 1), (4, 256, 4), (8, 256, 8), (16, 256, 16)):
+        made = {"block": (rows, columns, 32), "thread": (tm, 4), "unroll": 8, "use": use, "stages": 2}
+        yield made
+        yield from _split(made, 4, 16)
+
+
+def _narrow(o: Orders) -> Iterator[Changes]:
+    """Narrow tiles by cp.async."""
+    for tile in SKINNY_TILES:
+        if tile.block[0] > 16:
+            continue
+        pad = 4 if tile.block[0] > 1 and o.a == ROW else 0
+        use = TRANSPOSED | {"cpasync", "prefetch"}
+        made = {**tile.changes, "use": use, "stages": 3, "pad_a": pad}
+        yield made
+        yield from _split(made, 4, 8)
+
+
+__all__ = ["LAYOUTS", "Layout", "Orders", "TILE", "orders_of", "pool", "swaps"]
