@@ -116,6 +116,8 @@ def _few_rows(o: Orders) -> Iterator[Changes]:
     if o.b == ROW:
         yield from _lying(o, _streamed(o))
         yield from _lying(o, _narrow(o))
+    else:
+        yield from _lying(o, _shared_sums())
 
 
 def _streamed(o: Orders) -> Iterator[Changes]:
@@ -125,6 +127,31 @@ def _streamed(o: Orders) -> Iterator[Changes]:
         made = {"block": (rows, columns, 32), "thread": (tm, 4), "unroll": 8, "use": use, "stages": 2}
         yield made
         yield from _split(made, 4, 16)
+
+
+def _shared_sums() -> Iterator[Changes]:
+    """Lanes along K, several columns of B each: A through shared memory, or few rows straight into registers."""
+    use = frozenset({"coalescing", "float4"})
+    for tm, tn, groups, lanes, unroll in (
+        (1, 4, 4, 32, 512), (1, 2, 8, 32, 512), (1, 1, 8, 32, 1024), (1, 4, 8, 16, 256),
+        (2, 4, 4, 32, 256), (4, 4, 4, 32, 256), (4, 2, 8, 32, 256), (8, 2, 4, 32, 256),
+    ):  # fmt: skip
+        made = {"block": (tm, tn * groups, 1), "thread": (tm, tn), "lanes_k": lanes, "unroll": unroll, "use": use}
+        yield made
+        yield from _split(made, 4)
+    staged = use | {"smem", "directB", "cpasync"}
+    for bm, bn, bk, (tm, tn), lanes, unroll in (
+        (1, 32, 512, (1, 4), 32, 0), (4, 32, 256, (4, 4), 32, 0), (8, 32, 256, (8, 4), 32, 0),
+        (8, 64, 128, (8, 4), 8, 0), (8, 32, 128, (8, 2), 8, 0), (16, 32, 256, (16, 4), 32, 0),
+        (16, 64, 128, (16, 4), 8, 64), (16, 32, 128, (16, 2), 8, 64), (16, 64, 128, (8, 4), 8, 64),
+        (16, 64, 128, (16, 4), 16, 64), (32, 64, 64, (16, 4), 8, 32), (32, 64, 64, (8, 8), 8, 32),
+        (64, 64, 64, (16, 4), 8, 32), (64, 64, 64, (8, 8), 8, 32), (64, 64, 64, (8, 8), 4, 32),
+        (64, 128, 64, (16, 8), 8, 32),
+    ):  # fmt: skip
+        made = {"block": (bm, bn, bk), "thread": (tm, tn), "lanes_k": lanes, "unroll": unroll, "use": staged}
+        made |= {"stages": 2}
+        yield made
+        yield from _split(made, 2, 4, 8)
 
 
 def _narrow(o: Orders) -> Iterator[Changes]:
