@@ -19,7 +19,7 @@ from gemmgen.spec.pipelines import SWIZZLED
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
-from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, widest
+from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, turned, widest
 from gemmgen.tile.verifier import verify
 
 if TYPE_CHECKING:
@@ -112,8 +112,10 @@ def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
 
 
 def tma(p: TileProgram, spec: Spec) -> TileProgram:
-    """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead."""
-    return replace(p, copies=transports(p, Tma(), spec.has("float4")))
+    """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead, and beside it
+    what is transposed, where the spec says so."""
+    beside = turned(p) if spec.has("cpasync") else frozenset()
+    return replace(p, copies=transports(p, Tma(), spec.has("float4"), beside))
 
 
 def float4(p: TileProgram, spec: Spec) -> TileProgram:

@@ -76,22 +76,28 @@ def _split(changes: Changes, *parts: int, how: str = "dependentLaunch") -> Itera
 
 
 def _tiles(o: Orders) -> Iterator[Changes]:
-    if o.b == ROW:
-        yield from _lying(o, _engine(o))
+    yield from _lying(o, _engine(o))
     yield from _lying(o, _copied(o))
 
 
 def _engine(o: Orders) -> Iterator[Changes]:
     """Tiles by the tensor memory accelerator, as they lie."""
     use = ENGINE if o.a == ROW else ENGINE - {"alongK"} | {"transposeA"}
+    apart = {"pad_b": 4} if o.b == COL else {}
+    if o.b == COL:
+        use = use | {"cpasync", "spread"}
     if o.c == COL:
         use = use | {"stageC"}
     for tile in ENGINE_TILES:
         threads = 32 * (tile.block[0] // tile.warp[0]) * (tile.block[1] // tile.warp[1])
         sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
         least = 2 if sums > 64 and threads <= 128 else 0
-        made = {**tile.changes, "use": use, "stages": 3, "unroll": 8, "min_blocks": least}
+        made = {**tile.changes, "use": use, "stages": 3, "unroll": 8, "min_blocks": least, **apart}
         yield made
+        if o.b == COL and tile.block[:2] in ((128, 128), (64, 128), (64, 64)) and sums >= 64:
+            yield {**made, "use": use - {"spread"}}
+            for bk, stages in ((16, 4), (8, 4)):
+                yield {**made, "block": (*tile.block[:2], bk), "stages": stages}
         if tile.block[:2] in ((128, 128), (64, 128), (64, 64), (32, 128), (128, 64), (32, 64)) and sums >= 64:
             if o.c == ROW:
                 yield from _split(made, 2, 4, 8, how="clusterReduce")
