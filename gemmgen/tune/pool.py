@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from gemmgen.ir.types import Order
 from gemmgen.spec.model import ORDERS, Operand, Spec
 from gemmgen.spec.replace import tried
-from gemmgen.tune.families import COPIED_TILES, ENGINE, ENGINE_TILES, SKINNY_TILES, TILE, TRANSPOSED
+from gemmgen.tune.tiles import COPIED_TILES, ENGINE, ENGINE_TILES, SKINNY_TILES, TRANSPOSED
 
 Layout: TypeAlias = Literal["nn", "nt", "tn", "tt"]
 LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
@@ -25,9 +26,9 @@ Changes: TypeAlias = dict[str, Any]
 class Orders:
     """How the operands of a kernel lie."""
 
-    a: str
-    b: str
-    c: str = "row"
+    a: Order
+    b: Order
+    c: Order = "row"
 
     @property
     def swapped(self) -> Orders:
@@ -57,7 +58,7 @@ def pool(layout: Layout, name: str = "matmul") -> list[Spec]:
     return list(made)
 
 
-def _other(order: str) -> str:
+def _other(order: Order) -> Order:
     return COL if order == ROW else ROW
 
 
@@ -170,6 +171,3 @@ def _narrow(o: Orders) -> Iterator[Changes]:
         made = {**tile.changes, "use": use, "stages": 3, "pad_a": pad}
         yield made
         yield from _split(made, 4, 8)
-
-
-__all__ = ["LAYOUTS", "Layout", "Orders", "TILE", "orders_of", "pool", "swaps"]
