@@ -65,3 +65,13 @@ SKINNY_TILES = (
     Tile((64, 16, 32), (32, 16), (4, 4), 1, 1),
     Tile((128, 16, 32), (32, 16), (4, 4), 1, 1),
 )
+
+# A's tile by columns: its rows lie side by side, so that one access fetches two or four of a thread's.
+COLUMN_TILES = tuple(
+    Tile((bm, bn, bk), warp, (tm, 4), warp[0] // 4 // tm, warp[1] // 32)
+    for bm, bn, warp in (
+        (128, 128, (32, 128)), (64, 128, (32, 128)), (128, 64, (32, 64)), (64, 64, (32, 64)), (64, 64, (32, 32)),
+        (32, 64, (16, 64)), (32, 128, (32, 128)), (64, 128, (32, 64)),
+    )
+    for tm, bk in ((2, 32), (4, 32), (2, 16), (4, 16), (4, 8))
+)  # fmt: skip
