@@ -44,7 +44,11 @@ TOGGLES: tuple[Toggle, ...] = (
         needs=("smem",),
         options=("m_iter", "n_iter"),
     ),
-    Toggle("cpasync", "copy tiles to shared memory asynchronously, bypassing registers", needs=("smem",)),
+    Toggle(
+        "cpasync",
+        "copy tiles to shared memory asynchronously, bypassing registers; with tma, the one that is transposed",
+        needs=("smem",),
+    ),
     Toggle("tma", "let the tensor memory accelerator copy whole tiles (sm_90)", needs=("smem", "float4")),
     Toggle("spread", "start a tile's copies a few at a time between the products", needs=("cpasync",)),
     Toggle("raggedFirst", "take what whole tiles leave of K first, so that later copies check no K", needs=("smem",)),

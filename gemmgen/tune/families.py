@@ -8,7 +8,6 @@ from math import ceil
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
-from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
 from gemmgen.spec.replace import tried
@@ -114,10 +113,8 @@ Tried = tuple[dict[str, Any], tuple[int, ...]]
 def _engine() -> Iterator[Tried]:
     """Tiles by the tensor memory accelerator."""
     for tile, stages, unroll in itertools.product(ENGINE_TILES, (3, 2, 4), (8, 4)):
-        threads = WARP * tile.block[0] // tile.warp[0] * tile.block[1] // tile.warp[1]
-        sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
         # Two blocks per SM of 128 threads leave each thread all of its 255 registers.
-        blocks = (0, 2) if sums > 64 and threads <= 128 else (0,)
+        blocks = (0, 2) if tile.sums > 64 and tile.threads <= 128 else (0,)
         for use, least in itertools.product(ENGINES, blocks):
             if unroll == 8 or use is ENGINE:
                 usual = unroll == 8 and stages < 4 and use in ENGINES[::2]

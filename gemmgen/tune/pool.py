@@ -63,8 +63,13 @@ def _other(order: Order) -> Order:
 
 
 def _lying(orders: Orders, all_changes: Iterable[Changes]) -> Iterator[Changes]:
-    lie = {x: Operand("f32", y) for x, y in zip("ABC", (orders.a, orders.b, orders.c), strict=True)}
+    lie = {x: Operand(order=y) for x, y in zip("ABC", (orders.a, orders.b, orders.c), strict=True)}
     return ({**changes, **lie} for changes in all_changes)
+
+
+def _apart(o: Orders) -> Changes:
+    """What is transposed on its way falls into different banks."""
+    return {"pad_a": 4 if o.a == ROW else 0, "pad_b": 4 if o.b == COL else 0}
 
 
 def _split(changes: Changes, *parts: int, how: str = "dependentLaunch") -> Iterator[Changes]:
@@ -93,16 +98,14 @@ def _engine(o: Orders) -> Iterator[Changes]:
         use = use | {"stageC"}
     tiles = ENGINE_TILES if o.a == ROW else ENGINE_TILES[:6] + COLUMN_TILES
     for tile in tiles:
-        threads = 32 * (tile.block[0] // tile.warp[0]) * (tile.block[1] // tile.warp[1])
-        sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
-        least = 2 if sums > 64 and threads <= 128 else 0
+        least = 2 if tile.sums > 64 and tile.threads <= 128 else 0
         made = {**tile.changes, "use": use, "stages": 3, "unroll": 8, "min_blocks": least, **apart}
         yield made
-        if o.b == COL and tile.block[:2] in ((128, 128), (64, 128), (64, 64)) and sums >= 64:
+        if o.b == COL and tile.block[:2] in ((128, 128), (64, 128), (64, 64)) and tile.sums >= 64:
             yield {**made, "use": use - {"spread"}}
             for bk, stages in ((16, 4), (8, 4)):
                 yield {**made, "block": (*tile.block[:2], bk), "stages": stages}
-        if tile.block[:2] in ((128, 128), (64, 128), (64, 64), (32, 128), (128, 64), (32, 64)) and sums >= 64:
+        if tile.block[:2] in ((128, 128), (64, 128), (64, 64), (32, 128), (128, 64), (32, 64)) and tile.sums >= 64:
             if o.c == ROW:
                 yield from _split(made, 2, 4, 8, how="clusterReduce")
             yield from _split(made, 2, 4, 8, 16)
@@ -112,7 +115,7 @@ def _copied(o: Orders) -> Iterator[Changes]:
     """Tiles by cp.async, transposed on their way where they do not lie as they are read."""
     for tile in COPIED_TILES:
         use = TRANSPOSED | {"cpasync", "prefetch", "spread"}
-        made = {**tile.changes, "use": use, "stages": 3, "pad_a": 4 if o.a == ROW else 0, "pad_b": 4 * (o.b == COL)}
+        made = {**tile.changes, "use": use, "stages": 3, **_apart(o)}
         yield made
         yield {**made, "use": use | {"snake"}}
         if tile.block[:2] in ((128, 128), (64, 64)) and o.b == COL:
@@ -122,16 +125,14 @@ def _copied(o: Orders) -> Iterator[Changes]:
 def _shallow(o: Orders) -> Iterator[Changes]:
     """K up to 32 as one tile: no ring, and whole lines of C at a time."""
     use = frozenset({"coalescing", "smem", "transposeA", "float4"})
-    apart = {"pad_a": 4 if o.a == ROW else 0, "pad_b": 4 if o.b == COL else 0}
     for (bm, bn), thread in (((32, 128), (4, 4)), ((64, 128), (8, 4)), ((32, 128), (16, 1)), ((16, 256), (16, 1))):
         lying = {"block": (bm, bn), "thread": thread} if o.c == ROW else {"block": (bn, bm), "thread": thread[::-1]}
         for bk in (4, 8, 16, 32):
-            yield {**lying, "block": (*lying["block"], bk), "use": use, **apart}
+            yield {**lying, "block": (*lying["block"], bk), "use": use, **_apart(o)}
 
 
 def _small(o: Orders) -> Iterator[Changes]:
     """Hardly any work, in one launch: small tiles, and a cluster along K."""
-    apart = {"pad_a": 4 if o.a == ROW else 0, "pad_b": 4 if o.b == COL else 0}
     use = frozenset({"coalescing", "smem", "transposeA", "float4", "cpasync", "prefetch"})
     for block, thread in (
         ((16, 16, 32), (2, 2)),
@@ -139,7 +140,7 @@ def _small(o: Orders) -> Iterator[Changes]:
         ((32, 32, 64), (2, 4)),
         ((16, 32, 64), (2, 2)),
     ):
-        made = {"block": block, "thread": thread, "use": use, "stages": 3, **apart}
+        made = {"block": block, "thread": thread, "use": use, "stages": 3, **_apart(o)}
         yield made
         yield from _split(made, 2, 4, 8, how="clusterReduce")
 
