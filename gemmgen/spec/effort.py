@@ -27,7 +27,8 @@ def products(spec: Spec) -> int:
     if spec.way.by_warp and spec.warp is not None:
         m, n, k = spec.way.shape
         return spec.warp[0] // m * (spec.warp[1] // n) * (spec.block[2] // k)
-    steps = (spec.unroll or spec.block[2]) if spec.has("smem") else 1
+    steps = (spec.unroll or spec.block[2]) if spec.has("smem") or spec.lanes_k > 1 else 1
+    steps = max(1, steps // spec.lanes_k)
     return sums(spec) * steps
 
 
