@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
@@ -184,8 +184,8 @@ def _lane(s: Scope) -> tuple[list[Stmt], Place]:
     col = let(out, "col", warp_col + lane % QUAD * 2, "and its first two columns")
     half, two = c["MMA_M"] // 2, Const(2)
     m_iter = c["M_TILES"] * 2
-    at = Place(row, col, Const(1), two, m_iter, c["N_TILES"], half, c["MMA_N"], {}, None, lane, warp_row, warp_col)
-    return out, at
+    at = Place(row, col, Const(1), two, m_iter, c["N_TILES"], half, c["MMA_N"], {})
+    return out, replace(at, lane=lane, warp_row=warp_row, warp_col=warp_col)
 
 
 def _lanes_of_k(s: Scope, out: list[Stmt]) -> tuple[Expr, tuple[Expr, Expr]]:
