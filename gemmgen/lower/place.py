@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
@@ -20,8 +20,8 @@ class Place:
     Row ``i`` of piece ``(p, q)`` is ``row + p * sub_m + i``; ``rows`` and ``cols`` are all of a thread's rows and
     columns (pieces x TM, pieces x TN). ``low`` are the bits of ``row`` below those that a piece's or a warp's number
     sets, where they are apart. ``lane`` is which of the lanes this is that share a sum over K, and ``first_k`` its
-    first step of those that they take at once; both are 0 where none do. Where warps multiply together ``lane`` is that
-    of the warp, and ``warp_row`` and ``warp_col`` are the first of its tile.
+    first step of those that they take at once; both are 0 where none do. Where warps multiply together, ``lane`` is
+    that of the warp, and ``warp_row`` and ``warp_col`` the first of its warp's tile.
     """
 
     row: Expr
@@ -76,6 +76,15 @@ def constants(s: Scope) -> None:
         s.constant("THREADS", p.threads, "BM * BN", "threads in a block, one for each element of C")
 
 
+def _constants_of_lanes(s: Scope) -> None:
+    product, thread = s.p.product, s.p.product.level("thread")
+    s.constant("LANES_K", product.lanes_k, str(product.lanes_k), "lanes that share the sum over K of their elements")
+    s.constant("VECTOR", product.run, str(product.run), "neighbours along K that a lane takes at once")
+    s.constant("STEP_K", product.lanes_k * product.run, "LANES_K * VECTOR", "steps along K that they take together")
+    groups = "(BM / TM) * (BN / TN)" if thread.m > 1 or thread.n > 1 else "BM * BN"
+    s.constant("THREADS", s.p.threads, f"{groups} * LANES_K", "threads in a block")
+
+
 def _tiles_of_mma(s: Scope) -> None:
     """What one instruction multiplies, and how many of its tiles a warp's are."""
     p, (m, n, k) = s.p, s.p.product.math.shape
@@ -86,15 +95,6 @@ def _tiles_of_mma(s: Scope) -> None:
     s.constant("M_TILES", piece.m * EIGHT // m, "WM / MMA_M", "tiles of that size in a warp's, along M")
     s.constant("N_TILES", piece.n * EIGHT // n, "WN / MMA_N", "and along N")
     s.constant("THREADS", p.threads, WARPS, "threads in a block")
-
-
-def _constants_of_lanes(s: Scope) -> None:
-    product, thread = s.p.product, s.p.product.level("thread")
-    s.constant("LANES_K", product.lanes_k, str(product.lanes_k), "lanes that share the sum over K of their elements")
-    s.constant("VECTOR", product.run, str(product.run), "neighbours along K that a lane takes at once")
-    s.constant("STEP_K", product.lanes_k * product.run, "LANES_K * VECTOR", "steps along K that they take together")
-    groups = "(BM / TM) * (BN / TN)" if thread.m > 1 or thread.n > 1 else "BM * BN"
-    s.constant("THREADS", s.p.threads, f"{groups} * LANES_K", "threads in a block")
 
 
 def _has_warps(p: TileProgram) -> bool:
@@ -170,6 +170,14 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
     return out, Place(row, col, tm, tn, m_iter, n_iter, sub_m, sub_n, {}, low)
 
 
+def _lanes_of_k(s: Scope, out: list[Stmt]) -> tuple[Expr, tuple[Expr, Expr]]:
+    """The number of this thread's group of lanes, and which lane of it this is, with its first step along K."""
+    lanes, vector = s.constants["LANES_K"].expr, s.constants["VECTOR"].expr
+    lane = let(out, "laneK", s.tid % lanes, "which of the lanes that share a sum over K")
+    first = let(out, "firstStep", lane * vector, "its first step of those that the lanes take together")
+    return let(out, "group", s.tid // lanes), (lane, first)
+
+
 def _lane(s: Scope) -> tuple[list[Stmt], Place]:
     """A lane's place in the block's tile, where a warp multiplies together: two neighbours of a row, and two of every
     eighth row and column from there on (see the instruction's sums)."""
@@ -184,16 +192,10 @@ def _lane(s: Scope) -> tuple[list[Stmt], Place]:
     col = let(out, "col", warp_col + lane % QUAD * 2, "and its first two columns")
     half, two = c["MMA_M"] // 2, Const(2)
     m_iter = c["M_TILES"] * 2
-    at = Place(row, col, Const(1), two, m_iter, c["N_TILES"], half, c["MMA_N"], {})
-    return out, replace(at, lane=lane, warp_row=warp_row, warp_col=warp_col)
-
-
-def _lanes_of_k(s: Scope, out: list[Stmt]) -> tuple[Expr, tuple[Expr, Expr]]:
-    """The number of this thread's group of lanes, and which lane of it this is, with its first step along K."""
-    lanes, vector = s.constants["LANES_K"].expr, s.constants["VECTOR"].expr
-    lane = let(out, "laneK", s.tid % lanes, "which of the lanes that share a sum over K")
-    first = let(out, "firstStep", lane * vector, "its first step of those that the lanes take together")
-    return let(out, "group", s.tid // lanes), (lane, first)
+    at = Place(
+        row, col, Const(1), two, m_iter, c["N_TILES"], half, c["MMA_N"], {}, None, lane, Const(0), warp_row, warp_col
+    )
+    return out, at
 
 
 def _apart(piece: int, warp: int) -> bool:

@@ -35,9 +35,9 @@ class Toggle:
     doc: str
     needs: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    lanes: bool = False  # it also makes sense without what it needs where lanes share the sum over K
     math: str = ""
     fma_needs: tuple[str, ...] = ()
-    lanes: bool = False  # it also makes sense without what it needs where lanes share the sum over K
 
 
 TOGGLES: tuple[Toggle, ...] = (
