@@ -58,7 +58,8 @@ def _mechanism(of: Bottleneck) -> str:
 
 def _times(e: Explanation, of: Bottleneck) -> str:
     """What the FMAs need, and the exposed latency where that is not the bottleneck's own time."""
-    text = f"The FMAs alone need {time_text(e.bound.compute_s)}"
+    what, seconds = ("tensor cores", e.bound.tensor_s) if e.counts.mma else ("FMAs", e.bound.compute_s)
+    text = f"The {what} alone need {time_text(seconds)}"
     latency = time_text(e.bound.latency_s)
     if of.cause and of.resource == "latency":
         return f"{text}; exposed latency is {latency} in total."
@@ -111,7 +112,7 @@ def _why_issue(e: Explanation, of: Bottleneck) -> str:
         return _why_latency(e)
     if loop is None:
         return ""
-    text = f"FMAs are {loop.share:.0%} of the instructions in the main loop"
+    text = f"{'mma' if e.counts.mma else 'FMAs'} are {loop.share:.0%} of the instructions in the main loop"
     if loop.port_stall <= 0.005:
         return f"{text}."
     return (

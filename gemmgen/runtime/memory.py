@@ -47,9 +47,9 @@ class DeviceArray:
         strides = (shape[1], 1) if order == "row" else (1, shape[0])
         return cls(address, shape, strides, dtype, device)
 
-    def part(self, offset: int, shape: tuple[int, int]) -> DeviceArray:
-        """A matrix in row order in this memory, from ``offset`` bytes on."""
-        return DeviceArray(self.address + offset, shape, (shape[1], 1), self.dtype, self.device, owner=self)
+    def part(self, offset: int, shape: tuple[int, int], dtype: str | None = None) -> DeviceArray:
+        """A matrix in row order in this memory, from ``offset`` bytes on; of the memory's type unless given."""
+        return DeviceArray(self.address + offset, shape, (shape[1], 1), dtype or self.dtype, self.device, owner=self)
 
     def numpy(self) -> Any:
         """The values on the host; waits for the whole GPU."""
