@@ -54,12 +54,14 @@ def export(
     folder = named("--output", output_to)
     loaded = artifacts.load_specs(specs or [])
     with output.progress(f"compiling for {escaped(str(folder))}"):
-        paths = write_project(loaded, folder, arch, shapes=[tuple(size) for size in sizes])
+        paths = write_project(loaded, folder, arch, shapes=[(s.m, s.n, s.k) for s in sizes])
     if json:
         output.print_json({"folder": str(folder), "files": [str(path) for path in paths]})
     else:
         size = sum(path.stat().st_size for path in paths)
-        output.result(f"{escaped(str(folder))}: {len(paths)} files, {size / 1e6:.1f} MB; README.md says how to use them")
+        output.result(
+            f"{escaped(str(folder))}: {len(paths)} files, {size / 1e6:.1f} MB; README.md says how to use them"
+        )
     return exits.OK
 
 

@@ -92,7 +92,10 @@ def _named(ir: KernelIR, name: str, project: str) -> Kernel:
 
     renamed = replace(ir, name=name)
     header, rest = emit_cuda(renamed).split("\n\n", 1)
-    opened, closed = f"namespace {project} {{\nnamespace {name} {{", f"}}  // namespace {name}\n}}  // namespace {project}"
+    opened, closed = (
+        f"namespace {project} {{\nnamespace {name} {{",
+        f"}}  // namespace {name}\n}}  // namespace {project}",
+    )
     return Kernel(renamed, f"{header}\n\n{opened}\n\n{rest}\n{closed}\n")
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, escaped
 from gemmgen.export.kernels import Exported, compiled, described
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     Shape = tuple[int, int, int]
 
 TEMPLATES = Path(__file__).parent / "templates"
-OWN_NAMES = frozenset({"rt", "gemm", "prepare", "workspace_bytes", "Arguments"})
-"""What a namespace of a project has beside its kernels."""
+OWN_NAMES = frozenset({"rt", "gemm", "prepare", "workspace_bytes", "Arguments", "all", "any"})
+"""What a namespace of a project has beside its kernels, and two functions that nvcc declares before any text."""
 NEUTRAL = "kernels"
 """The project of a folder whose name makes none."""
 
@@ -86,7 +86,7 @@ def project_name(folder: str | PathLike[str]) -> str:
 def _specs(spec: Spec | Sequence[Spec]) -> list[Spec]:
     from gemmgen.api.specs import checked
 
-    given = spec if isinstance(spec, (list, tuple)) else [spec]
+    given: Sequence[Any] = spec if isinstance(spec, (list, tuple)) else [spec]
     found = [checked(x) for x in given]
     by_name: dict[str, str] = {}
     for x in found:
