@@ -80,7 +80,7 @@ def test_of_nested_loops_the_inner_one_where_it_has_half() -> None:
     assert loop_of(listing(".L_x_0:", *steps, "@P1 BRA `(.L_x_0)")).ffma == 4
 
 
-@pytest.mark.parametrize("name", ["smem", "warptile"])
+@pytest.mark.parametrize("name", ["regblock1d", "smem"])
 def test_a_main_loop_comes_back_from_the_cache(name: str, tmp_path: Path) -> None:
     loop = loop_of(stored(name))
     cache = Cache(tmp_path)
