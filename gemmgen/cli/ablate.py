@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli import exits, output
 from gemmgen.cli.explain import DEFAULT, GpuOption, SizeOption, named_gpu
-from gemmgen.cli.options import Json, OneSpec, Size
+from gemmgen.cli.options import Json, OneSpec, Set, Size
+from gemmgen.cli.specs import load_specs
 
 if TYPE_CHECKING:
     from gemmgen.report.ablation import Ablation, Cost
@@ -18,7 +19,9 @@ CHECKED_AT_MOST = 300
 """Rows and columns of the product that shows an ablation to be right in the simulator."""
 
 
-def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: Json = False) -> int:
+def ablate(
+    spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, settings: Set = None, json: Json = False
+) -> int:
     """Take away each toggle of a spec, and show what it was good for.
 
     Toggles that make no sense without it leave together with it, and that is said. Each spec that is left is run in the
@@ -32,7 +35,7 @@ def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: 
     from gemmgen.report.ablation import ablation_table, ablations
     from gemmgen.target import gpu as gpu_named
 
-    [whole] = artifacts.load_specs([spec])
+    [whole] = load_specs([spec], settings)
     at = size or DEFAULT
     target = gpu_named(named_gpu(gpu))
     refuse_unfit(whole, target)

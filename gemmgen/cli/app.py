@@ -16,6 +16,8 @@ from gemmgen.cli.execute import run
 from gemmgen.cli.explain import explain
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
+from gemmgen.cli.listing import settings
+from gemmgen.cli.new import new
 from gemmgen.cli.profile import profile
 from gemmgen.cli.tune import tune
 
@@ -34,7 +36,6 @@ app = typer.Typer(
     name="gemmgen",
     help=HELP,
     epilog=EPILOG,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -72,3 +73,5 @@ app.command("ablate")(ablate)
 app.command("profile")(profile)
 app.command("banks")(banks)
 app.command("gpus")(gpus)
+app.command("settings")(settings)
+app.command("new")(new)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli import exits, output
+from gemmgen.cli.completion import complete_setting, complete_spec
 from gemmgen.cli.files import check_writable, write_file
 from gemmgen.cli.options import Json, Size, Sizes, parse_sizes
-from gemmgen.cli.settings import parse_settings
+from gemmgen.cli.settings import divided, parse_settings
+from gemmgen.cli.specs import load_specs
 from gemmgen.diagnostics import escaped
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def tune(
             metavar="SPEC",
             help="Spec files or names, with tune lines or without; none: a space for the shape.",
             show_default=False,
+            autocompletion=complete_spec,
         ),
     ] = None,
     sizes: Annotated[
@@ -54,7 +57,13 @@ def tune(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SETTING=A,B", help="Values to choose from, beside the tune lines: stages=2,3."),
+        typer.Option(
+            "--set",
+            metavar="NAME=A,B",
+            help="Values to choose from, beside the tune lines: stages=2,3. Repeat it for several settings.",
+            show_default=False,
+            autocompletion=complete_setting,
+        ),
     ] = None,
     search: Annotated[Search, typer.Option("--search", help="In which order candidates are timed.")] = Search.guided,
     timings: Annotated[int, typer.Option("--timings", min=1, help="At most this many candidates are timed.")] = 60,
@@ -102,8 +111,11 @@ def tune(
     check_outputs(export, plot)
     if show:
         return show_records(sizes, records, export=export, plot=plot, json=json)
-    loaded = artifacts.load_specs(specs) if specs else []
-    choices = parse_settings(settings or [])
+    varied, fixed = divided(settings or [])
+    if fixed and not specs:
+        raise exits.UsageError(f"--set {fixed[0]} changes a spec, and none is named; name one, such as warptile")
+    choices = parse_settings(varied)
+    loaded = load_specs(specs, fixed) if specs else []
     shapes = sizes or DEFAULT_SIZES
     if len(shapes) > 1 and (export or plot):
         raise exits.UsageError("--export and --plot are for one shape; with several, `tune --show --size ...` has them")

@@ -64,10 +64,13 @@ def _origins(spec: Spec) -> tuple[tuple[str, int], ...]:
 def _file(spec: Spec) -> str:
     """The spec's file, the same wherever the checkout lies: in its folder where that is ``specs``, else alone. A
     spec that was read from no file has the name that one would have."""
-    path = PurePath(spec.filename)
-    if spec.filename.startswith("<"):
-        return f"{spec.name}.gemm"
-    return f"specs/{path.name}" if path.parent.name == "specs" else path.name
+    file, mark, settings = spec.filename.partition(" --set ")
+    path = PurePath(file)
+    if file.startswith("<"):
+        shown = f"{spec.name}.gemm"
+    else:
+        shown = f"specs/{path.name}" if path.parent.name == "specs" else path.name
+    return f"{shown}{mark}{settings}"
 
 
 def lower_program(p: TileProgram) -> KernelIR:
