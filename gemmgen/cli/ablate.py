@@ -1,4 +1,4 @@
-"""``gemmgen ablate``: a spec with each of its optimisations taken away."""
+"""``gemmgen ablate``: a spec with each of its optimisations removed in turn."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CHECKED_AT_MOST = 300
 def ablate(
     spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, settings: Set = None, json: Json = False
 ) -> int:
-    """Take away each toggle of a spec, and show what it was good for.
+    """Remove each toggle of a spec in turn, and show what it is worth.
 
-    Toggles that make no sense without it leave together with it, and that is said. Each spec that is left is run in the
-    simulator and checked; counts are exact, expected times modelled. On a GPU each is timed too. Examples:
+    Toggles that need it are removed with it, and listed. Each remaining spec is run in the simulator and checked.
+    Counts are exact, times modelled. On a GPU each is timed too. Examples:
 
       gemmgen ablate warptile
 

@@ -29,7 +29,7 @@ a person can read, compiles and runs it (on a GPU, or in a simulator where there
 Start with:  gemmgen run warptile
 """
 
-EPILOG = "Exit status: 0 fine; 1 a wrong result, a failed run or something missing; 2 a mistake in a spec or on the \
+EPILOG = "Exit status: 0 success; 1 a wrong result, a failed run or something missing; 2 a mistake in a spec or on the \
 command line; 130 interrupted."
 
 app = typer.Typer(

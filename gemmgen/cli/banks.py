@@ -1,4 +1,4 @@
-"""``gemmgen banks``: which lanes meet in which bank of shared memory."""
+"""``gemmgen banks``: which lanes access which bank of shared memory."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def banks(
             "('-' for an inactive lane).",
         ),
     ] = None,
-    width: Annotated[int, typer.Option("--bytes", help="Bytes a lane of a pattern: 4, 8 or 16.")] = 4,
+    width: Annotated[int, typer.Option("--bytes", help="Bytes per lane of a pattern: 4, 8 or 16.")] = 4,
     store: Annotated[bool, typer.Option("--store", help="The pattern is of a store; else of a load.")] = False,
     access: Annotated[int | None, typer.Option(min=1, help="Only the access of this number.")] = None,
     warp: Annotated[int, typer.Option(min=0, help="Which warp of the block to draw.")] = 0,
     settings: Set = None,
     json: Json = False,
 ) -> int:
-    """Draw which lane of a warp meets which bank of shared memory, and count the conflicts.
+    """Draw which lane of a warp accesses which bank of shared memory, and count the conflicts.
 
-    Of the shared accesses of a spec, in the first turn of their loops; or of a pattern of word addresses. Counts are
-    those of sm_90. Examples:
+    Draws the shared accesses of a spec, in the first iteration of their loops, or a pattern of word addresses. Counts
+    are those of sm_90. Examples:
 
       gemmgen banks vectorized
 

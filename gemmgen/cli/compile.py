@@ -1,4 +1,4 @@
-"""``gemmgen compile``: specs to CUDA, and what it takes of a GPU."""
+"""``gemmgen compile``: specs to CUDA, with registers, spills, shared memory and occupancy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compile_specs(
     settings: Set = None,
     json: Json = False,
 ) -> int:
-    """Turn specs into CUDA C++ and show what the kernels take of a GPU.
+    """Turn specs into CUDA C++ and show registers, spills, shared memory and occupancy.
 
     Writes NAME.cu, for sizes that the tiles divide, and NAME_guarded.cu, for any size (with float4 of rows of whole 16
     bytes; --variant guarded_unaligned has the kernel for the rest; with split_k also NAME_reduce.cu, which adds up the
@@ -119,4 +119,7 @@ def measured(wanted: Sequence[Text]) -> tuple[list[artifacts.Resources], str]:
 
 
 def described(text: Text, path: Path) -> dict[str, Any]:
-    return {"kernel": text.ir.name, "variant": text.ir.variant.label, "file": str(path)}
+    from gemmgen.cuda.header import launch_dict
+
+    found = {"kernel": text.ir.name, "variant": text.ir.variant.label, "file": str(path)}
+    return found | {"launch": launch_dict(text.ir)}

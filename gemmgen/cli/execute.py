@@ -79,8 +79,8 @@ def run(
 ) -> int:
     """Compile a spec, run it, and check the result against float64.
 
-    Writes the CUDA, prints what the kernel takes of a GPU, multiplies random matrices (or yours) on the GPU, or in the
-    simulator where there is none, and verifies every element. Examples:
+    Writes the CUDA, prints registers, spills, shared memory and occupancy, multiplies random matrices (or yours) on the
+    GPU, or in the simulator where there is none, and verifies every element. Examples:
 
       gemmgen run specs/warptile.gemm
 

@@ -53,7 +53,7 @@ def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
         if value in found:
             raise UsageError(f"--set {name}: {word} is given twice; give it once")
         if problem := value_problem(name, value):
-            raise UsageError(f"--set {name}: {word} {problem}; leave it out")
+            raise UsageError(f"--set {name}: {word} {problem}; remove it")
         found.append(value)
     return name, tuple(found)
 

@@ -67,17 +67,17 @@ def tune(
     ] = None,
     search: Annotated[Search, typer.Option("--search", help="In which order candidates are timed.")] = Search.guided,
     timings: Annotated[int, typer.Option("--timings", min=1, help="At most this many candidates are timed.")] = 60,
-    seed: Annotated[int, typer.Option("--seed", help="For searches that draw.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random searches.")] = 0,
     warm: Annotated[
         bool, typer.Option("--warm", help="Keep to one set of operands, so that the L2 cache is warm.")
     ] = False,
     unordered: Annotated[
-        bool, typer.Option("--unordered", help="Also try atomics, by which results do not repeat bit by bit.")
+        bool, typer.Option("--unordered", help="Also try atomics, whose results may differ in the last bits.")
     ] = False,
-    model: Annotated[bool, typer.Option("--model", help="Choose by the model alone; nothing is measured.")] = False,
+    model: Annotated[bool, typer.Option("--model", help="Choose by the model alone, without measuring.")] = False,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="For which GPU the model chooses.")] = "h200",
     gpus: Annotated[
-        int, typer.Option("--gpus", min=0, help="Tune several shapes on so many GPUs at a time; 0: all there are.")
+        int, typer.Option("--gpus", min=0, help="Tune several shapes on this many GPUs at a time; 0: all.")
     ] = 1,
     records: Annotated[
         Path | None,
@@ -95,10 +95,10 @@ def tune(
 ) -> int:
     """Find the fastest kernel for a shape.
 
-    Candidates come from the spec's tune lines, from --set, or from what is known to be fast for the shape. What breaks
-    a rule or is hopeless by the model is left out; the rest is compiled, checked against float64 and timed in a process
-    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it before what
-    ships, under the same driver and NVRTC. Examples:
+    Candidates come from the spec's tune lines, from --set, or from kernels known to be fast for the shape. Illegal
+    candidates and those that the model rules out are skipped; the rest is compiled, checked against float64 and timed
+    in a separate process. Results are recorded: nothing is measured twice, and gemmgen.matmul prefers your records to
+    those that ship, under the same driver and NVRTC. Examples:
 
       gemmgen tune --size 1000x1000x1000 --export fast.gemm
 

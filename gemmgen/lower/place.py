@@ -48,12 +48,13 @@ def constants(s: Scope) -> None:
     if thread.m > 1 or thread.n > 1 or _has_warps(p):
         s.constant("TM", thread.m, str(thread.m), "rows of one piece of a thread")
         s.constant("TN", thread.n, str(thread.n), "columns of one piece of a thread")
+    s.constant("WARP", WARP, str(WARP), "lanes per warp")
     if _has_warps(p):
         s.constant("M_ITER", piece.m, str(piece.m), "pieces of a thread along M")
         s.constant("N_ITER", piece.n, str(piece.n), "pieces of a thread along N")
         s.constant("SUB_M", lane.m * thread.m, "WM / M_ITER", "rows from one piece to the next")
         s.constant("SUB_N", lane.n * thread.n, "WN / N_ITER", "columns from one piece to the next")
-        s.constant("THREADS", p.threads, "32 * (BM / WM) * (BN / WN)", "threads in a block")
+        s.constant("THREADS", p.threads, "WARP * (BM / WM) * (BN / WN)", "threads in a block")
     elif thread.m > 1 or thread.n > 1:
         s.constant("THREADS", p.threads, "(BM / TM) * (BN / TN)", "threads in a block, one for each TM x TN piece")
     else:
@@ -108,8 +109,9 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
     tn = named["TN"].expr if "TN" in named else one
     lane_level = s.p.product.level("lane")
     if _has_warps(s.p):
-        warp = let(out, "warp", s.tid // WARP)
-        lane = let(out, "lane", s.tid % WARP)
+        lanes = named["WARP"].expr
+        warp = let(out, "warp", s.tid // lanes)
+        lane = let(out, "lane", s.tid % lanes)
         wm, wn = named["WM"].expr, named["WN"].expr
         sub_m, sub_n = named["SUB_M"].expr, named["SUB_N"].expr
         warp_row = let(out, "warpRow", warp // (named["BN"].expr // wn))
@@ -175,7 +177,7 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")
     first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
     depth = Var("depth", 0, BIGGEST, uniform=True)
-    out.append(Let(depth, smaller(size, K - first), "and how long it is, where anything is left"))
+    out.append(Let(depth, smaller(size, K - first), "its length; 0 or less if nothing remains"))
     s.first_k, s.depth = first, depth
     return out
 

@@ -67,7 +67,7 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str) ->
             return body(first, at, Const(0), condition)
 
         return Lanes(tuple(out), Const(1), once, lambda number, body: once(body))
-    why = f"lines of the tile of {operand} that one pass of the block {does}"
+    why = f"rows of {operand}'s tile that one pass of the block {does}"
     by = s.constant(f"STRIDE_{operand}", stride, f"THREADS / {_atom(fast)}", why)
 
     def inside(line: Expr) -> Expr | None:
