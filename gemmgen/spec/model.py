@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from gemmgen.diagnostics import Span
 from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, Matrix, Order
+from gemmgen.isa.math import FMA, MATHS, NAMES, Math
 
-Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "tune"]
+Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "tune"]
 
 ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
@@ -24,37 +25,70 @@ ORDERS: tuple[Order, ...] = ("row", "col")
 
 @dataclass(frozen=True)
 class Toggle:
-    """A row of the table of toggles. ``needs`` are toggles it makes no sense without; ``options`` its arguments."""
+    """A row of the table of toggles. ``needs`` are toggles it makes no sense without; ``options`` its arguments.
+
+    ``math`` is the one way to multiply that it goes with ("fma", or "mma" of any shape), empty where any will do;
+    ``fma_needs`` what it needs besides with plain multiply-adds.
+    """
 
     name: str
     doc: str
     needs: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    lanes: bool = False  # it also makes sense without what it needs where lanes share the sum over K
+    math: str = ""
+    fma_needs: tuple[str, ...] = ()
 
 
 TOGGLES: tuple[Toggle, ...] = (
     Toggle("coalescing", "consecutive lanes walk along rows, the contiguous dimension, in every global access"),
     Toggle("smem", "stage tiles of A and B in shared memory, so that each element is loaded once per block"),
-    Toggle("transposeA", "store the A tile transposed, so that a thread's rows of it are contiguous", needs=("smem",)),
-    Toggle("float4", "move 16 bytes per access instead of 4", needs=("smem",)),
+    Toggle(
+        "transposeA",
+        "store the A tile transposed, so that a thread's rows of it are contiguous",
+        needs=("smem",),
+        math="fma",
+    ),
+    Toggle("float4", "move 16 bytes per access instead of 4", needs=("smem",), lanes=True),
     Toggle(
         "warptile",
         "every warp owns a contiguous tile of the block, in m_iter x n_iter pieces",
         needs=("smem",),
         options=("m_iter", "n_iter"),
     ),
-    Toggle("cpasync", "copy tiles to shared memory asynchronously, bypassing registers", needs=("smem",)),
+    Toggle(
+        "cpasync",
+        "copy tiles to shared memory asynchronously, bypassing registers; with tma, the one that is transposed",
+        needs=("smem",),
+    ),
     Toggle("tma", "the Tensor Memory Accelerator copies whole tiles (sm_90)", needs=("smem", "float4")),
     Toggle("spread", "issue a tile's copies a few at a time, between the products", needs=("cpasync",)),
     Toggle("raggedFirst", "process the K remainder first, so that later copies need no check of K", needs=("smem",)),
     Toggle("release", "each warp releases a stage by itself, without a block-wide barrier", needs=("tma",)),
     Toggle("prefetch", "load the fragments of step k + 1 before the products of step k", needs=("smem",)),
-    Toggle("alongK", "keep A's tile row-major and load several steps of k per access", needs=("smem", "float4")),
-    Toggle("smemSwizzle", "permute chunks of A's rows in shared memory to avoid bank conflicts", needs=("alongK",)),
-    Toggle("directB", "load B from global memory into registers, bypassing shared memory", needs=("smem",)),
+    Toggle(
+        "alongK",
+        "keep A's tile row-major and load several steps of k per access",
+        needs=("smem", "float4"),
+        math="fma",
+    ),
+    Toggle("ldmatrix", "load the fragments of mma by ldmatrix, four 8x8 matrices at once", needs=("smem",), math="mma"),
+    Toggle(
+        "smemSwizzle",
+        "permute chunks of a tile's rows in shared memory to avoid bank conflicts: A's, and with mma B's",
+        needs=("smem",),
+        fma_needs=("alongK",),
+    ),
+    Toggle(
+        "directB",
+        "load B from global memory into registers, bypassing shared memory",
+        needs=("smem",),
+        math="fma",
+    ),
     Toggle(
         "snake",
         "process every other row of the outer product backwards, so that an FMA reuses an operand of the previous one",
+        math="fma",
     ),
     Toggle(
         "stageC",
@@ -66,7 +100,12 @@ TOGGLES: tuple[Toggle, ...] = (
     ),
     Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order: results may differ in the last bits"),
     Toggle("dependentLaunch", "launch split_k's second kernel while the first still runs (sm_90)"),
-    Toggle("separators", "keep the compiler from moving loads across steps along k", needs=("prefetch",)),
+    Toggle(
+        "separators",
+        "keep the compiler from moving loads across steps along k",
+        needs=("prefetch",),
+        math="fma",
+    ),
 )
 
 RENAMED: Mapping[str, str] = {"smem_swizzle": "smemSwizzle"}
@@ -130,6 +169,14 @@ class Spec:
     B: Operand = setting(F32_ROW, "element type and order of B", line="operands", form="operands")  # noqa: RUF009
     C: Operand = setting(F32_ROW, "element type and order of C", line="operands", form="operands")  # noqa: RUF009
     accumulate: str = setting("f32", "type of the running sums", line="operands", form="operands")
+    math: str = setting(
+        "fma",
+        "how a block multiplies: FMAs of each thread, or tensor cores (mma) in tiles of this shape",
+        line="math",
+        form="math",
+        choices=NAMES,
+        example="mma 16x8x16",
+    )
     arch: str | None = setting(
         None,
         "architecture to compile for; default: the caller's or the GPU's",
@@ -144,6 +191,13 @@ class Spec:
     unroll: int = setting(0, "unrolled steps along k; 0: all of a tile", line="unroll", form="number")
     pad_a: int = setting(0, "padding elements after each row of A's shared tile", line="pad_a", form="number")
     pad_b: int = setting(0, "padding elements after each row of B's shared tile", line="pad_b", form="number")
+    lanes_k: int = setting(
+        1,
+        "neighbouring lanes that share the sum over K of the same elements of C, each with runs of 16 bytes along K",
+        line="lanes_k",
+        form="number",
+        choices=(1, 2, 4, 8, 16, 32),
+    )
     split_k: int = setting(
         1,
         "blocks that share the sum over K of a tile; a second kernel adds their sums, or clusterReduce or atomics",
@@ -225,6 +279,16 @@ class Spec:
         return a, b, c
 
     @property
+    def way(self) -> Math:
+        """How it multiplies elements of A and B. Of a checked spec; one that does not exist is plain multiply-adds."""
+        return MATHS.get((self.math, self.matrices[0].dtype), FMA)
+
+    @property
+    def piece(self) -> tuple[int, int]:
+        """Rows and columns of C in one contiguous piece of a thread's work: ``thread``, or what mma gives a lane."""
+        return self.thread if self.math == FMA.name else (1, 2)
+
+    @property
     def warp_iterations(self) -> tuple[int, int]:
         """(m_iter, n_iter), the default filled in; (1, 1) without warptile. Of a checked spec."""
         from gemmgen.spec.check import warp_iterations
@@ -242,7 +306,7 @@ class Spec:
         """Threads in a block."""
         if self.has("warptile"):
             return WARP * self.warps[0] * self.warps[1]
-        return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1])
+        return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1]) * self.lanes_k
 
 
 @dataclass(frozen=True)
