@@ -58,7 +58,7 @@ OPTION_MEANING = {
 
 
 def _row(name: str, line: str, values: str, default: str, meaning: str, needs: tuple[str, ...] = ()) -> Assignable:
-    example = EXAMPLES.get(name) or EXAMPLES.get(values, values)
+    example = EXAMPLES.get(name) or EXAMPLES.get(values) or values.split("|")[0]
     return Assignable(
         name, line, values, f"{name}={example}", default, meaning, name in SWITCHES, name in TUNABLE, needs
     )
