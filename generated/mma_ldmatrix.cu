@@ -1,6 +1,9 @@
 // mma_ldmatrix, exact variant: for M and N that are multiples of 128 and K of 64, and rows of A and B whose
 // start and length are multiples of 16 bytes, rows of C whose start and length are multiples of 4 bytes.
 //
+// Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 128 threads per block, no dynamic shared memory, sm_80
+// or newer.
+//
 //     kernel mma_ldmatrix
 //     tile   block  128x128x64
 //     tile   warp   64x64
@@ -17,20 +20,23 @@ constexpr int BN = 128;                       // columns of C that a block compu
 constexpr int BK = 64;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 64;                        // rows of the block's tile that a warp computes
 constexpr int WN = 64;                        // columns of the block's tile that a warp computes
+constexpr int WARP = 32;                      // lanes per warp
 constexpr int MMA_M = 16;                     // rows of C that one mma computes
 constexpr int MMA_N = 8;                      // its columns of C
 constexpr int MMA_K = 16;                     // and its steps along K
 constexpr int M_TILES = WM / MMA_M;           // tiles of that size in a warp's, along M
 constexpr int N_TILES = WN / MMA_N;           // and along N
-constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
-constexpr int STRIDE_A = THREADS / (BK / 8);  // lines of the tile of A that one pass of the block copies
-constexpr int STRIDE_B = THREADS / (BN / 8);  // lines of the tile of B that one pass of the block copies
+constexpr int THREADS = WARP * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int STRIDE_A = THREADS / (BK / 8);  // rows of A's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 8);  // rows of B's tile that one pass of the block copies
 
 static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
 static_assert(WM % MMA_M == 0 && WN % MMA_N == 0, "a warp's tile is whole tiles of mma");
 static_assert(BK % MMA_K == 0, "a tile is whole steps of mma");
-static_assert(BK % 8 == 0, "a line of the tile of A is whole accesses of 16 bytes");
-static_assert(BN % 8 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BK % 8 == 0, "BK must be a multiple of 8: A is copied 16 bytes at a time");
+static_assert(BN % 8 == 0, "BN must be a multiple of 8: B is copied 16 bytes at a time");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 using bf16 = unsigned short;  // the upper half of a float: 1 sign, 8 exponent and 7 mantissa bits
 
@@ -87,14 +93,10 @@ __device__ __forceinline__ void mma_16x8x16(float* upper, float* lower, const bf
                  : "r"(aRegs[0]), "r"(aRegs[1]), "r"(aRegs[2]), "r"(aRegs[3]), "r"(bRegs[0]), "r"(bRegs[1]));
 }
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 mma_ldmatrix(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B, size_t ldb,
              float beta, bf16* C, size_t ldc)
@@ -103,8 +105,8 @@ mma_ldmatrix(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
     __shared__ alignas(16) bf16 Bs[BK][BN];
 
     // 1. Placement: what this thread computes
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / WARP;
+    const int lane = threadIdx.x % WARP;
     const int warpRow = warp / (BN / WN) * WM;  // first row of this warp's tile in the block's
     const int warpCol = warp % (BN / WN) * WN;  // and its first column
     const int row = warpRow + lane / 4;      // this lane's first row of sums, and every eighth from there on
@@ -141,11 +143,11 @@ mma_ldmatrix(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
         for (int k = 0; k < BK; k += MMA_K) {
             #pragma unroll
             for (int i = 0; i < M_TILES; ++i) {
-                ldmatrix_x4(fragA[i], &As[warpRow + i * MMA_M + lane % 16][k + lane / 8 / 2 * 8]);
+                ldmatrix_x4(fragA[i], &As[warpRow + i * MMA_M + lane % 16][k + lane / 16 * 8]);
             }
             #pragma unroll
             for (int j = 0; j < N_TILES; j += 2) {
-                ldmatrix_x4_trans(fragB[j], &Bs[k + lane % 16][warpCol + j * MMA_N + lane / 8 / 2 * 8]);
+                ldmatrix_x4_trans(fragB[j], &Bs[k + lane % 16][warpCol + j * MMA_N + lane / 16 * 8]);
             }
             #pragma unroll
             for (int i = 0; i < M_TILES; ++i) {

@@ -1,6 +1,9 @@
 // tf32, exact variant: for M and N that are multiples of 128 and K of 32, and rows of A and B whose start and
 // length are multiples of 16 bytes, rows of C whose start and length are multiples of 8 bytes.
 //
+// Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 128 threads per block, 131072 bytes of dynamic shared
+// memory, sm_80 or newer.
+//
 //     kernel tf32
 //     tile   block  128x128x32
 //     tile   warp   64x64
@@ -19,22 +22,25 @@ constexpr int BN = 128;              // columns of C that a block computes
 constexpr int BK = 32;               // step along K: the depth of the tiles in shared memory
 constexpr int WM = 64;               // rows of the block's tile that a warp computes
 constexpr int WN = 64;               // columns of the block's tile that a warp computes
+constexpr int WARP = 32;             // lanes per warp
 constexpr int MMA_M = 16;            // rows of C that one mma computes
 constexpr int MMA_N = 8;             // its columns of C
 constexpr int MMA_K = 8;             // and its steps along K
 constexpr int M_TILES = WM / MMA_M;  // tiles of that size in a warp's, along M
 constexpr int N_TILES = WN / MMA_N;  // and along N
-constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int THREADS = WARP * (BM / WM) * (BN / WN);  // threads in a block
 constexpr int GROUP_M = 8;           // rows of tiles of C in a group, whose blocks go down its columns
 constexpr int STAGES = 4;            // tiles of A and of B in shared memory
-constexpr int STRIDE_A = THREADS / (BK / 4);  // lines of the tile of A that one pass of the block copies
-constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
+constexpr int STRIDE_A = THREADS / (BK / 4);  // rows of A's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);  // rows of B's tile that one pass of the block copies
 
 static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
 static_assert(WM % MMA_M == 0 && WN % MMA_N == 0, "a warp's tile is whole tiles of mma");
 static_assert(BK % MMA_K == 0, "a tile is whole steps of mma");
-static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
-static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
+static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 // 8 bytes in one access: p must be aligned to 8 bytes.
 __device__ __forceinline__ float2& as_float2(float* p) { return *reinterpret_cast<float2*>(p); }
@@ -52,7 +58,7 @@ __device__ __forceinline__ void cp_async16(float* dst, const float* src)
                  :: "r"(shared_address(dst)), "l"(src) : "memory");
 }
 
-// The copies that this thread started since the last call are one group.
+// Closes a group: all copies that this thread started since the last call.
 __device__ __forceinline__ void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -85,14 +91,10 @@ __device__ __forceinline__ void mma_16x8x8(float* upper, float* lower, const flo
                  : "r"(aRegs[0]), "r"(aRegs[1]), "r"(aRegs[2]), "r"(aRegs[3]), "r"(bRegs[0]), "r"(bRegs[1]));
 }
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
      float* C, size_t ldc)
@@ -110,8 +112,8 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     const int inGroup = blockIdx.y % GROUP_M * gridDim.x + blockIdx.x;  // blocks of the group before this one
     const int tileRow = group * GROUP_M + inGroup % groupRows;          // this block's tile of C
     const int tileCol = inGroup / groupRows;
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / WARP;
+    const int lane = threadIdx.x % WARP;
     const int warpRow = warp / (BN / WN) * WM;  // first row of this warp's tile in the block's
     const int warpCol = warp % (BN / WN) * WN;  // and its first column
     const int row = warpRow + lane / 4;      // this lane's first row of sums, and every eighth from there on
@@ -125,6 +127,10 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     const int innerColB = threadIdx.x % (BN / 4);  // and which 4 columns
 
     // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
+    //     iteration t            0   1   2   3   4   5   6   7  ...
+    //     multiplies stage       0   1   2   3   0   1   2   3  ...
+    //     starts tile            3   4   5   6   7   8   9  10  ...
+    //     in stage               3   0   1   2   3   0   1   2  ...
     const int tiles = K / BK;  // steps of BK along K
     // this lane's elements of C, in registers throughout
     alignas(8) float sums[M_TILES * 2][N_TILES * 2] = {};
@@ -181,8 +187,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
             #pragma unroll
             for (int i = 0; i < M_TILES; ++i) {
                 ldmatrix_x4(fragA[k / MMA_K % 2][i],
-                    &As[stage][warpRow + i * MMA_M
-                        + lane % 16][((k / 4 + lane / 8 / 2) ^ (lane % 16 % 8)) * 4]);
+                    &As[stage][warpRow + i * MMA_M + lane % 16][((k / 4 + lane / 16) ^ (lane % 8)) * 4]);
             }
             #pragma unroll
             for (int j = 0; j < N_TILES; ++j) {
