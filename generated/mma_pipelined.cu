@@ -170,12 +170,12 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
             const bf16* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
-                cp_async16(&As[t][innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 8],
+                cp_async16(&As[t][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 8],
                     &tileA[(innerRowA + offset) * lda + innerColA * 8]);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
-                cp_async16(&Bs[t][innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 8],
+                cp_async16(&Bs[t][innerRowB + offset][(innerColB ^ innerRowB) * 8],
                     &tileB[(innerRowB + offset) * ldb + innerColB * 8]);
             }
         }
@@ -195,12 +195,12 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
             const bf16* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
-                cp_async16(&As[freeStage][innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 8],
+                cp_async16(&As[freeStage][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 8],
                     &tileA[(innerRowA + offset) * lda + innerColA * 8]);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
-                cp_async16(&Bs[freeStage][innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 8],
+                cp_async16(&Bs[freeStage][innerRowB + offset][(innerColB ^ innerRowB) * 8],
                     &tileB[(innerRowB + offset) * ldb + innerColB * 8]);
             }
         }

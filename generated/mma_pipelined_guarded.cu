@@ -172,14 +172,14 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
-                cp_async16_or_zero(&As[t][innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 8],
+                cp_async16_or_zero(&As[t][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 8],
                     &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 8],
                     k0 + innerColA * 8 < K);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
                 // past the last column, that column again: its products are not stored
-                cp_async16_or_zero(&Bs[t][innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 8],
+                cp_async16_or_zero(&Bs[t][innerRowB + offset][(innerColB ^ innerRowB) * 8],
                     &tileB[(innerRowB + offset) * ldb + min(innerColB * 8, colsLeft - 8)],
                     k0 + innerRowB + offset < K);
             }
@@ -201,14 +201,14 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
-                cp_async16_or_zero(&As[freeStage][innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 8],
+                cp_async16_or_zero(&As[freeStage][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 8],
                     &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 8],
                     k0 + innerColA * 8 < K);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
                 // past the last column, that column again: its products are not stored
-                cp_async16_or_zero(&Bs[freeStage][innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 8],
+                cp_async16_or_zero(&Bs[freeStage][innerRowB + offset][(innerColB ^ innerRowB) * 8],
                     &tileB[(innerRowB + offset) * ldb + min(innerColB * 8, colsLeft - 8)],
                     k0 + innerRowB + offset < K);
             }

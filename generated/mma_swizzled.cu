@@ -129,12 +129,12 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
         const bf16* tileB = blockB + k0 * ldb;
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
-            as_bf16x8(&As[innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 8]) =
+            as_bf16x8(&As[innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 8]) =
                 as_bf16x8(&tileA[(innerRowA + offset) * lda + innerColA * 8]);
         }
         #pragma unroll
         for (int offset = 0; offset < BK; offset += STRIDE_B) {
-            as_bf16x8(&Bs[innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 8]) =
+            as_bf16x8(&Bs[innerRowB + offset][(innerColB ^ innerRowB) * 8]) =
                 as_bf16x8(&tileB[(innerRowB + offset) * ldb + innerColB * 8]);
         }
         __syncthreads();  // As, Bs: written by all threads above, read by all below

@@ -132,14 +132,14 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             // past the last row, that row again: its products are not stored
-            as_bf16x8(&As[innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 8]) = k0 + innerColA * 8 < K
+            as_bf16x8(&As[innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 8]) = k0 + innerColA * 8 < K
                 ? as_bf16x8(&tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 8])
                 : uint4{0, 0, 0, 0};
         }
         #pragma unroll
         for (int offset = 0; offset < BK; offset += STRIDE_B) {
             // past the last column, that column again: its products are not stored
-            as_bf16x8(&Bs[innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 8]) = k0 + innerRowB + offset < K
+            as_bf16x8(&Bs[innerRowB + offset][(innerColB ^ innerRowB) * 8]) = k0 + innerRowB + offset < K
                 ? as_bf16x8(&tileB[(innerRowB + offset) * ldb + min(innerColB * 8, colsLeft - 8)])
                 : uint4{0, 0, 0, 0};
         }

@@ -147,12 +147,12 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
             const float* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
-                cp_async16(&As[t][innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 4],
+                cp_async16(&As[t][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 4],
                     &tileA[(innerRowA + offset) * lda + innerColA * 4]);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
-                cp_async16(&Bs[t][innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 4],
+                cp_async16(&Bs[t][innerRowB + offset][(innerColB ^ ((innerRowB + offset) % 8)) * 4],
                     &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
             }
         }
@@ -172,12 +172,12 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
             const float* tileB = blockB + k0 * ldb;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
-                cp_async16(&As[freeStage][innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 4],
+                cp_async16(&As[freeStage][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 4],
                     &tileA[(innerRowA + offset) * lda + innerColA * 4]);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
-                cp_async16(&Bs[freeStage][innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 4],
+                cp_async16(&Bs[freeStage][innerRowB + offset][(innerColB ^ ((innerRowB + offset) % 8)) * 4],
                     &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
             }
         }

@@ -150,14 +150,14 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
-                cp_async16_or_zero(&As[t][innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 4],
+                cp_async16_or_zero(&As[t][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 4],
                     &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 4],
                     k0 + innerColA * 4 < K);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
                 // past the last column, that column again: its products are not stored
-                cp_async16_or_zero(&Bs[t][innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 4],
+                cp_async16_or_zero(&Bs[t][innerRowB + offset][(innerColB ^ ((innerRowB + offset) % 8)) * 4],
                     &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
                     k0 + innerRowB + offset < K);
             }
@@ -179,14 +179,14 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
-                cp_async16_or_zero(&As[freeStage][innerRowA + offset][(innerColA ^ ((innerRowA + offset) & 7)) * 4],
+                cp_async16_or_zero(&As[freeStage][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 4],
                     &tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 4],
                     k0 + innerColA * 4 < K);
             }
             #pragma unroll
             for (int offset = 0; offset < BK; offset += STRIDE_B) {
                 // past the last column, that column again: its products are not stored
-                cp_async16_or_zero(&Bs[freeStage][innerRowB + offset][(innerColB ^ ((innerRowB + offset) & 7)) * 4],
+                cp_async16_or_zero(&Bs[freeStage][innerRowB + offset][(innerColB ^ ((innerRowB + offset) % 8)) * 4],
                     &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
                     k0 + innerRowB + offset < K);
             }
