@@ -8,13 +8,13 @@
 //     tile   block  128x128x32
 //     tile   warp   64x64
 //     use    coalescing, smem, float4, warptile, cpasync, prefetch, ldmatrix, smemSwizzle
-//     operands A tf32 row, B tf32 row, C f32 row, accumulate f32
+//     operands A tf32 row, B tf32 col, C f32 row, accumulate f32
 //     math   mma 16x8x8
 //     stages 4
 //     cta_swizzle 8
 //
 // An example of tf32: float32 in memory, of which tensor cores read the upper 19 bits, summed in float32.
-// ldmatrix moves elements of 4 bytes where they lie along k; B by rows is loaded one element at a time.
+// ldmatrix moves elements of 4 bytes where they lie along k, as in A by rows and B by columns.
 // Made by: gemmgen compile specs/tf32.gemm
 
 constexpr int BM = 128;              // rows of C that a block computes
@@ -32,13 +32,13 @@ constexpr int THREADS = WARP * (BM / WM) * (BN / WN);  // threads in a block
 constexpr int GROUP_M = 8;           // rows of tiles of C in a group, whose blocks go down its columns
 constexpr int STAGES = 4;            // tiles of A and of B in shared memory
 constexpr int STRIDE_A = THREADS / (BK / 4);  // rows of A's tile that one pass of the block copies
-constexpr int STRIDE_B = THREADS / (BN / 4);  // rows of B's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BK / 4);  // rows of B's tile that one pass of the block copies
 
 static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
 static_assert(WM % MMA_M == 0 && WN % MMA_N == 0, "a warp's tile is whole tiles of mma");
 static_assert(BK % MMA_K == 0, "a tile is whole steps of mma");
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
-static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(BK % 4 == 0, "BK must be a multiple of 4: B is copied 16 bytes at a time");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -93,8 +93,9 @@ __device__ __forceinline__ void mma_16x8x8(float* upper, float* lower, const flo
 
 // --- The kernel --------------------------------------------------------------------------------------------
 
-// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
-// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldc:
+// elements from one row of A, C to the next; ldb: elements from one column of B to the next; beta: scale of C
+// before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
      float* C, size_t ldc)
@@ -102,7 +103,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     // 131072 bytes, more than the 49152 that a kernel may declare: given at launch.
     extern __shared__ __align__(16) float dynamicShared[];
     float (*As)[BM][BK] = reinterpret_cast<float (*)[BM][BK]>(dynamicShared);
-    float (*Bs)[BK][BN] = reinterpret_cast<float (*)[BK][BN]>(dynamicShared + STAGES * BM * BK);
+    float (*Bs)[BN][BK] = reinterpret_cast<float (*)[BN][BK]>(dynamicShared + STAGES * BM * BK);
 
     // 1. Placement: what this thread computes
     // Blocks go down GROUP_M rows of tiles before they go on to the next column of tiles: those that run at
@@ -121,12 +122,12 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     const int rowsLeft = M - tileRow * BM;   // rows of C from this block's first to the last
     const int colsLeft = N - tileCol * BN;   // columns of C from this block's first to the last
     const float* blockA = A + tileRow * BM * lda;  // this block's rows of A
-    const float* blockB = B + tileCol * BN;  // its columns of B
+    const float* blockB = B + tileCol * BN * ldb;  // its columns of B
     float* blockC = C + tileRow * BM * ldc + tileCol * BN;  // its tile of C
     const int innerRowA = threadIdx.x / (BK / 4);  // which row of A's tile this thread copies first
     const int innerColA = threadIdx.x % (BK / 4);  // and which 4 columns
-    const int innerRowB = threadIdx.x / (BN / 4);  // which row of B's tile this thread copies first
-    const int innerColB = threadIdx.x % (BN / 4);  // and which 4 columns
+    const int innerColB = threadIdx.x / (BK / 4);  // which column of B's tile this thread copies first
+    const int innerRowB = threadIdx.x % (BK / 4);  // and which 4 rows
 
     // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
     //     iteration t            0   1   2   3   4   5   6   7  ...
@@ -146,7 +147,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
         if (t < tiles) {
             const int k0 = t * BK;
             const float* tileA = blockA + k0;
-            const float* tileB = blockB + k0 * ldb;
+            const float* tileB = blockB + k0;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
@@ -155,11 +156,11 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     k0 + innerColA * 4 < K);
             }
             #pragma unroll
-            for (int offset = 0; offset < BK; offset += STRIDE_B) {
+            for (int offset = 0; offset < BN; offset += STRIDE_B) {
                 // past the last column, that column again: its products are not stored
-                cp_async16_or_zero(&Bs[t][innerRowB + offset][(innerColB ^ ((innerRowB + offset) % 8)) * 4],
-                    &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
-                    k0 + innerRowB + offset < K);
+                cp_async16_or_zero(&Bs[t][innerColB + offset][(innerRowB ^ (innerColB % 8)) * 4],
+                    &tileB[min(innerColB + offset, colsLeft - 1) * ldb + innerRowB * 4],
+                    k0 + innerRowB * 4 < K);
             }
         }
         cp_async_commit();  // As, Bs: the copies of one tile are waited for together
@@ -175,7 +176,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
         if (t + STAGES - 1 < tiles) {
             const int k0 = (t + STAGES - 1) * BK;
             const float* tileA = blockA + k0;
-            const float* tileB = blockB + k0 * ldb;
+            const float* tileB = blockB + k0;
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
@@ -184,11 +185,11 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     k0 + innerColA * 4 < K);
             }
             #pragma unroll
-            for (int offset = 0; offset < BK; offset += STRIDE_B) {
+            for (int offset = 0; offset < BN; offset += STRIDE_B) {
                 // past the last column, that column again: its products are not stored
-                cp_async16_or_zero(&Bs[freeStage][innerRowB + offset][(innerColB ^ ((innerRowB + offset) % 8)) * 4],
-                    &tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)],
-                    k0 + innerRowB + offset < K);
+                cp_async16_or_zero(&Bs[freeStage][innerColB + offset][(innerRowB ^ (innerColB % 8)) * 4],
+                    &tileB[min(innerColB + offset, colsLeft - 1) * ldb + innerRowB * 4],
+                    k0 + innerRowB * 4 < K);
             }
         }
         cp_async_commit();  // As, Bs: the copies of one tile are waited for together
@@ -200,14 +201,10 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     &As[stage][warpRow + i * MMA_M + lane % 16][((k / 4 + lane / 16) ^ (lane % 8)) * 4]);
             }
             #pragma unroll
-            for (int j = 0; j < N_TILES; ++j) {
-                #pragma unroll
-                for (int e = 0; e < 2; ++e) {
-                    fragB[k / MMA_K % 2][j][e] =
-                        Bs[stage][k + lane % 4
-                            + e * 4][(((warpCol + j * MMA_N + lane / 4) / 4) ^ ((k + lane % 4
-                            + e * 4) & 7)) * 4 + lane / 4 % 4];
-                }
+            for (int j = 0; j < N_TILES; j += 2) {
+                ldmatrix_x4(fragB[k / MMA_K % 2][j],
+                    &Bs[stage][warpCol + j * MMA_N + lane % 8
+                        + lane / 16 * 8][((k / 4 + lane / 8 % 2) ^ (lane % 8)) * 4]);
             }
 
             // products of the previous step, whose fragments have arrived (zeros in the first step)
