@@ -22,6 +22,7 @@ WAYS = {
     "pipelined": (", ldmatrix, smemSwizzle, cpasync, prefetch", "stages 3"),
     "spread_staged": (", ldmatrix, cpasync, spread, prefetch, stageC", "stages 2\npad_a 16\npad_b 16"),
     "split": (", prefetch, cpasync", "stages 4\nsplit_k 2"),
+    "engine": (", ldmatrix, smemSwizzle, tma, release, prefetch", "stages 3"),
     "persistent": (", ldmatrix, smemSwizzle, cpasync, raggedFirst", "stages 2\npersistent 2"),
 }
 SIZES = ((64, 64, 128), (65, 67, 69), (1, 3, 5), (72, 80, 96), (33, 66, 130))
@@ -119,6 +120,17 @@ def test_counts_are_the_simulators() -> None:
                 assert ran[space][op] == found.total(space, op).totals(space), (way, space, op)
         steps = 192 // 16 + (1 if "prefetch" in s.use else 0)
         assert found.math == {"tensor": 2 * 128 * 64 * 16 * steps}
+
+
+@pytest.mark.parametrize("way", ["swizzled", "pipelined", "engine"])
+def test_every_sync_that_is_left_out_is_caught(way: str) -> None:
+    s = spec("bf16", ("row", "col", "row"), "f32", way)
+    ir = gemmgen.lower(s)
+    a = np.ones((64, 512), s.matrices[0].dtype.numpy_dtype)
+    b = np.asfortranarray(np.ones((512, 64), a.dtype))
+    assert not gemmgen.simulate(ir, a, b).faults
+    for sync in (*ir.syncs(), *ir.waits()):
+        assert gemmgen.simulate(ir.without(sync), a, b).faults, sync
 
 
 def test_swizzled_tiles_have_no_bank_conflicts() -> None:

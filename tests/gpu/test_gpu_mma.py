@@ -18,6 +18,7 @@ WAYS = {
     "ldmatrix": (", ldmatrix", ""),
     "pipelined": (", ldmatrix, smemSwizzle, cpasync, prefetch", "stages 3\ncta_swizzle 4"),
     "staged": (", ldmatrix, cpasync, spread, prefetch, stageC", "stages 2\npad_a 8\npad_b 8"),
+    "engine": (", ldmatrix, smemSwizzle, tma, release, prefetch", "stages 3"),
     "split": (", smemSwizzle, prefetch, cpasync, raggedFirst", "stages 4\nsplit_k 3"),
     "cluster": (", ldmatrix, smemSwizzle, cpasync, clusterReduce", "stages 2\nsplit_k 2"),
     "persistent": (", ldmatrix, smemSwizzle, cpasync", "stages 2\npersistent 7"),
