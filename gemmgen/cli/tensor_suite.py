@@ -1,4 +1,7 @@
-"""``gemmgen bench --suite bf16|f16|tf32``: gemmgen.matmul by tensor cores beside cuBLAS of the same types."""
+"""``gemmgen bench --suite bf16|f16|tf32``: gemmgen.matmul by tensor cores beside cuBLAS of the same types.
+
+``bf16-nt`` and the others with ``-nt`` have B by columns, as ``x @ weight.T`` has.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gemmgen.ir.types import DType
+    from gemmgen.ir.types import DType, Order
     from gemmgen.report.suite import Broken, Row
     from gemmgen.runtime.typed import TypedCublas
 
-TENSOR_SUITES = ("bf16", "f16", "tf32")
+TENSOR_SUITES = ("bf16", "f16", "tf32", "bf16-nt", "f16-nt", "tf32-nt")
 """The types; their shapes are those of the suite of float32."""
 
 
@@ -25,7 +28,9 @@ def rows_of(
     from gemmgen.runtime.device import required
     from gemmgen.runtime.typed import TypedCublas
 
-    dtype = ELEMENT_TYPES[name]
+    kind, _, layout = name.partition("-")
+    dtype = ELEMENT_TYPES[kind]
+    order: Order = "col" if layout else "row"
     types = (dtype, dtype, F32 if dtype == TF32 else dtype)
     cublas = TypedCublas(required(), types)
     rows: list[Row | Broken] = []
@@ -33,7 +38,7 @@ def rows_of(
         for shape in shapes:
             progress("x".join(map(str, shape)))
             try:
-                rows.append(_compare(shape, types, cublas))
+                rows.append(_compare(shape, types, order, cublas))
             except BaselineError:
                 raise
             except GemmgenError as error:
@@ -43,8 +48,8 @@ def rows_of(
         cublas.close()
 
 
-def _compare(shape: tuple[int, int, int], types: tuple[DType, DType, DType], cublas: TypedCublas) -> Row:
-    """One shape, both sides in one run."""
+def _compare(shape: tuple[int, int, int], types: tuple[DType, DType, DType], order: Order, cublas: TypedCublas) -> Row:
+    """One shape, both sides in one run, B by rows or by columns."""
     from gemmgen.dispatch.matmul import matmul
     from gemmgen.dispatch.select import Choice
     from gemmgen.dispatch.tensor import spec_for
@@ -53,10 +58,12 @@ def _compare(shape: tuple[int, int, int], types: tuple[DType, DType, DType], cub
     from gemmgen.runtime.timing import KernelSide, bench
 
     precision = "tf32" if types[0] == TF32 else "exact"
-    spec = spec_for(types[0], types[2], shape, ("row", "row", "row"), cublas.device.sms)
+    spec = spec_for(types[0], types[2], shape, ("row", order, "row"), cublas.device.sms)
 
     def product(A: object, B: object, C: object, alpha: float, beta: float, stream: int) -> None:
         matmul(A, B, C, alpha, beta, stream, precision=precision)
 
-    done = bench([KernelSide("gemmgen.matmul", product), cublas], shape, warm=True, types=types)
+    done = bench(
+        [KernelSide("gemmgen.matmul", product), cublas], shape, warm=True, types=types, orders=("row", order, "row")
+    )
     return Row(done, Choice(spec, "model"))

@@ -154,7 +154,7 @@ def _on_gpu(problem: Problem) -> _Library | None:
                 if str(x.dtype) != BF16.numpy:
                     return torch.as_tensor(x, device=where)
                 if isinstance(x, DeviceArray):  # its interface has no name for bfloat16
-                    return torch.as_tensor(x.part(0, x.shape, "int16"), device=where).view(torch.bfloat16)
+                    return torch.as_tensor(x.bits("int16"), device=where).view(torch.bfloat16)
                 return torch.as_tensor(x.astype(F32.numpy_dtype), device=where)
 
             return _Library("torch", array)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Types = tuple[DType, DType, DType]
 FLOATS: Types = (F32, F32, F32)
+Orders = tuple[str, str, str]
+BY_ROWS: Orders = ("row", "row", "row")
 Set = tuple[DeviceArray, DeviceArray, DeviceArray]
 
 BEYOND_L2 = 3  # the sets together are this many times the L2 cache
@@ -60,6 +62,7 @@ class Problem:
         warm: bool,
         seed: int,
         types: Types = FLOATS,
+        orders: Orders = BY_ROWS,
     ) -> Problem:
         """Raises ArgumentError where nothing can be timed, LaunchError where the GPU's memory is too small."""
         import numpy as np
@@ -74,13 +77,16 @@ class Problem:
         rng = np.random.default_rng(seed)
         host = [rng.standard_normal(shape, dtype=F32.numpy_dtype) for shape in shapes[: 3 if beta else 2]]
         host += [np.zeros(shapes[2], F32.numpy_dtype)] * (3 - len(host))
-        host = [x.astype(t.numpy_dtype, copy=False) for x, t in zip(host, types, strict=True)]
+        host = [
+            np.asarray(x.astype(t.numpy_dtype, copy=False), order="C" if order == "row" else "F")
+            for x, t, order in zip(host, types, orders, strict=True)
+        ]
         slab = DeviceArray.empty((1, count * sum(places)), U8.numpy, device.ordinal)
         sets = []
         for i in range(count):
             at, parts = i * sum(places), []
-            for shape, place, t in zip(shapes, places, types, strict=True):
-                parts.append(slab.part(at, shape, t.numpy))
+            for shape, place, t, order in zip(shapes, places, types, orders, strict=True):
+                parts.append(slab.part(at, shape, t.numpy, order=order))
                 at += place
             sets.append((parts[0], parts[1], parts[2]))
         problem = cls(size, device, (host[0], host[1], host[2]), slab, tuple(sets), count * sum(places), types)
