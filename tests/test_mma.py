@@ -149,3 +149,15 @@ def test_every_element_type_is_multiplied_by_some_way() -> None:
     from gemmgen.isa.math import ways_for
 
     assert all(ways_for(t) for t in ELEMENT_TYPES.values())
+
+
+@pytest.mark.full
+def test_the_second_ladder_names_the_bottleneck_that_the_model_finds() -> None:
+    from gemmgen.analysis.bottleneck import bottleneck
+    from gemmgen.report.ladder import RUNGS_BF16
+    from gemmgen.spec.ladder import LADDER_BF16
+
+    assert [rung.spec for rung in RUNGS_BF16] == list(LADDER_BF16)
+    for rung in RUNGS_BF16:
+        e = gemmgen.explain(gemmgen.load(rung.spec), 4096, 4096, 4096, gpu="h200")
+        assert rung.leaves.startswith(bottleneck(e).short), (rung.spec, bottleneck(e).short)

@@ -17,6 +17,7 @@ from gemmgen.analysis.occupancy import Occupancy
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Size, compulsory_bytes, items_of
 from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Call, walk
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import BANK_BYTES, BANKS, SECTOR
 from gemmgen.target import GB, Gpu
@@ -157,6 +158,8 @@ def _tensor_s(run: Run) -> float:
     if not flops:
         return 0.0
     rate = run.gpu.tensor_tflops(run.ir.matrix("A").dtype.bits)
+    if rate and any(isinstance(s, Call) and s.row.name.startswith("mma_") for s in walk(run.ir.body)):
+        rate *= run.gpu.limits.mma_share
     return flops / (rate * TERA) if rate else inf
 
 
