@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import numpy as np
 import pytest
 
 import gemmgen
+from gemmgen.diagnostics import SpecError
 from gemmgen.ir.types import ELEMENT_TYPES
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
@@ -161,3 +163,41 @@ def test_the_second_ladder_names_the_bottleneck_that_the_model_finds() -> None:
     for rung in RUNGS_BF16:
         e = gemmgen.explain(gemmgen.load(rung.spec), 4096, 4096, 4096, gpu="h200")
         assert rung.leaves.startswith(bottleneck(e).short), (rung.spec, bottleneck(e).short)
+
+
+def any_spec(rng: random.Random) -> Spec | None:
+    """A random spec of tensor cores; None where the draw is not legal."""
+    dtype = rng.choice(["bf16", "f16", "tf32", "e4m3", "e5m2"])
+    k = {"bf16": 16, "f16": 16, "tf32": 8}.get(dtype, 32)
+    wm, wn = 16 * rng.randint(1, 3), 8 * rng.randint(1, 5)
+    bm, bn, bk = wm * rng.randint(1, 2), wn * rng.randint(1, 2), k * rng.randint(1, 4)
+    output = rng.choice(["f32", {"e4m3": "bf16", "e5m2": "f16", "tf32": "f32"}.get(dtype, dtype)])
+    toggles = ["ldmatrix", "smemSwizzle", "prefetch", "stageC", "raggedFirst", "spread", "clusterReduce", "release"]
+    use = {t for t in toggles if rng.random() < 0.35} | {rng.choice(["cpasync", "tma", "coalescing"])}
+    use |= {"coalescing", "smem", "warptile"} | ({"float4"} if rng.random() < 0.8 else set())
+    split = rng.choice([1, 1, 1, 2, 3])
+    more = {
+        "stages": rng.choice([1, 2, 3, 4]),
+        "split_k": split,
+        "persistent": rng.choice([0, 0, 0, 3]),
+        "cta_swizzle": rng.choice([0, 0, 2]),
+        "pad_a": rng.choice([0, 0, 8, 3]),
+        "pad_b": rng.choice([0, 0, 8, 5]),
+    }
+    start = spec(dtype, ("row", "row", "row"), "f32", "plain")
+    orders = [rng.choice(ORDERS) for _ in range(3)]
+    try:
+        return start.replace(
+            block=(bm, bn, bk), warp=(wm, wn), use=use, A=f"{dtype} {orders[0]}", B=f"{dtype} {orders[1]}",
+            C=f"{output} {orders[2]}", **more,
+        )  # fmt: skip
+    except SpecError:
+        return None
+
+
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(s, marks=pytest.mark.full) for s in range(20, 300))])
+def test_any_legal_spec_is_right_at_any_size(seed: int) -> None:
+    rng = random.Random(seed)
+    made = next(s for s in iter(lambda: any_spec(rng), 0) if isinstance(s, Spec))
+    size = (rng.randint(1, 140), rng.randint(1, 140), rng.randint(0, 200))
+    check(made, size, rng.choice([1.0, -0.5]), rng.choice([0.0, 2.0]), seed)
