@@ -111,6 +111,7 @@ def spec_for(
                 "cpasync",
                 "prefetch",
                 "raggedFirst",
+                "stageC",
             }
         ),
         A=Operand(dtype.name, a),
