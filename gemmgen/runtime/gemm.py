@@ -27,7 +27,7 @@ from gemmgen.runtime.arrays import (
 from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 
 if TYPE_CHECKING:
-    from gemmgen.ir.program import Part
+    from gemmgen.ir.program import Part, Program
     from gemmgen.ir.variant import Variant
     from gemmgen.launch import Launch, LaunchPlan
     from gemmgen.runtime.copies import Copies
@@ -61,8 +61,11 @@ class GpuGemm:
     threads.
     """
 
-    def __init__(self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None) -> None:
+    def __init__(
+        self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None, program: Program | None = None
+    ) -> None:
         self.spec = spec
+        self.program = program
         self._types = {x.name: x.dtype for x in spec.matrices}
         self._orders = {x.name: x.order for x in spec.matrices}
         self.variant = variant
@@ -122,6 +125,10 @@ class GpuGemm:
         too: two such graphs must not run at the same time.
         """
         self._kept.setdefault(stream, memory.Kept())
+
+    def share_workspace(self, kept: dict[int, memory.Kept]) -> None:
+        """Take kept memory from a store, by stream, that other kernels take theirs from too: one at a time uses it."""
+        self._kept = kept
 
     def on_host_arrays(
         self, A: Any, B: Any, C: Any, alpha: float, beta: float, device: Device, stream: Any = None
@@ -210,7 +217,7 @@ class GpuGemm:
         from gemmgen.launch import plan
 
         return plan(
-            self.spec,
+            self.spec if self.program is None else self.program,
             {name: (x.shape[0], x.shape[1]) for name, x in views.items()},
             {name: (x.strides[0], x.strides[1]) for name, x in views.items()},
             {name: x.address for name, x in views.items()},

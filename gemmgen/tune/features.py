@@ -1,0 +1,86 @@
+"""What the model of time asks of specs: integers of each, and constants guessed where none were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gemmgen.tune.cost import CLUSTER, CONSTANTS, SECOND, WHOLE, Kernels
+
+if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
+
+ADDING = frozenset({"dependentLaunch", "clusterReduce", "atomics"})
+CLOCK = 1.755e9
+
+
+def how_added(spec: Spec) -> int:
+    if spec.split_k == 1:
+        return WHOLE
+    return CLUSTER if spec.has("clusterReduce") else SECOND
+
+
+def base_of(spec: Spec) -> Spec:
+    """The spec with K whole: what its constants are kept for, whatever the number of parts."""
+    return spec if spec.split_k == 1 else spec.replace(split_k=1, use=spec.use - ADDING)
+
+
+def guess(spec: Spec) -> tuple[float, ...]:
+    """Constants of a kernel that nobody measured."""
+    bm, bn, bk = spec.block
+    share = bm * bn * bk / 128 / CLOCK / 0.75
+    values = {
+        "start": 1.0e-6, "alone": max(share, 0.25e-6 * bk / 32), "share": share, "end": 0.8e-6 + bm * bn * 4 / 60e9,
+        "exact": 0.97, "unaligned": 1.25, "ragged_end": 1.5,
+    }  # fmt: skip
+    return tuple(values[name] for name in CONSTANTS)
+
+
+def resident_guess(spec: Spec) -> int:
+    """Blocks of a spec that fit on an SM of sm_90, before it was compiled."""
+    from gemmgen.analysis.occupancy import occupancy_of
+    from gemmgen.ir.variant import EXACT
+    from gemmgen.target import limits
+    from gemmgen.tile.rewrites import build
+    from gemmgen.tune.estimate import ADDRESSES, fragments_of, sums_of
+
+    p, here = build(spec, EXACT), limits("sm_90")
+    most = here.registers_per_thread if not p.min_blocks else here.registers // (p.min_blocks * max(p.threads, 128))
+    registers = min(most, sums_of(p) + fragments_of(p) + ADDRESSES)
+    return max(1, occupancy_of(here, p.threads, registers, p.shared_bytes).blocks_per_sm)
+
+
+def resident_of(specs: Sequence[Spec], registers: Mapping[tuple[int, int], int]) -> dict[Spec, int]:
+    """Blocks that fit on an SM, by the registers that the compiler took: the most of any variant."""
+    from gemmgen.analysis.occupancy import occupancy_of
+    from gemmgen.ir.variant import EXACT
+    from gemmgen.target import limits
+    from gemmgen.tile.rewrites import build
+
+    here, most = limits("sm_90"), dict[int, int]()
+    for (i, _), count in registers.items():
+        most[i] = max(count, most.get(i, 0))
+    found = {}
+    for i, count in most.items():
+        p = build(specs[i], EXACT)
+        found[specs[i]] = max(1, occupancy_of(here, p.threads, count, p.shared_bytes).blocks_per_sm)
+    return found
+
+
+def kernels_of(
+    specs: Sequence[Spec],
+    constants: Mapping[Spec, Sequence[float]] | None = None,
+    resident: Mapping[Spec, int] | None = None,
+) -> Kernels:
+    """The rows of specs; what is not given is guessed."""
+    import numpy as np
+
+    known, fit = constants or {}, resident or {}
+    return Kernels(
+        np.array([s.block for s in specs], np.int64).reshape(-1, 3),
+        np.array([s.split_k for s in specs], np.int64),
+        np.array([how_added(s) for s in specs], np.int64),
+        np.array([fit[s] if s in fit else resident_guess(s) for s in specs], np.int64),
+        np.array([s.has("directB") for s in specs], np.bool_),
+        np.array([known.get(base_of(s)) or guess(s) for s in specs], np.float64).reshape(-1, len(CONSTANTS)),
+    )
