@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.types import F32
+from gemmgen.ir.types import F32, WARP
 from gemmgen.isa.table import Instruction, Needs, Operand
 
 if TYPE_CHECKING:
@@ -29,16 +29,17 @@ def add_lanes(count: int) -> Instruction:
         import numpy as np
 
         every = np.arange(lanes.batch.lanes)
-        if lanes.active is not None and (missing := np.setdiff1d(every, lanes.on)).size:
-            lanes.fault("barrier", "lanes", int(missing[0]), (), "this lane takes no part in the warp's shuffle")
+        here = np.isin(every, lanes.on)
+        apart = np.flatnonzero(~here & here.reshape(-1, WARP).any(axis=1).repeat(WARP))
+        if apart.size:
+            lanes.fault("barrier", "lanes", int(apart[0]), (), "this lane takes no part in its warp's shuffle")
         values = total.read()
-        apart = count // 2
-        while apart:
-            values = values + values[:, every ^ apart]
-            apart //= 2
+        for step in (16, 8, 4, 2, 1):
+            if step < count:
+                values = values + values[:, every ^ step]
         total.write(values)
 
-    helper = f"""// Adds up a value over groups of {count} neighbouring lanes; each lane of a group receives the same sum.
+    helper = f"""// Adds up a value over groups of {count} neighbouring lanes; every lane of a group receives the sum.
 __device__ __forceinline__ void add_lanes{count}(float& sum)
 {{
     #pragma unroll

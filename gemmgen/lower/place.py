@@ -18,8 +18,8 @@ class Place:
 
     Row ``i`` of piece ``(p, q)`` is ``row + p * sub_m + i``; ``rows`` and ``cols`` are all of a thread's rows and
     columns (pieces x TM, pieces x TN). ``low`` are the bits of ``row`` below those that a piece's or a warp's number
-    sets, where they are apart. ``lane`` is which of the lanes this is that share a sum over K, and ``first_k`` its first
-    step of those that they take at once; both are 0 where none do.
+    sets, where they are apart. ``lane`` is which of the lanes this is that share a sum over K, and ``first_k`` its
+    first step of those that they take at once; both are 0 where none do.
     """
 
     row: Expr
@@ -134,7 +134,8 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
         col = let(out, "col", warp_col * wn + x * tn, "first column of this thread in the block's tile")
         m_iter, n_iter = named["M_ITER"].expr, named["N_ITER"].expr
     else:
-        number, shared = s.tid, (Const(0), Const(0))
+        number: Expr = s.tid
+        shared: tuple[Expr, Expr] = (Const(0), Const(0))
         if s.p.product.lanes_k > 1:
             number, shared = _lanes_of_k(s, out)
         y, x = _split(out, number, lane_level, named["BM"].expr // tm, named["BN"].expr // tn)

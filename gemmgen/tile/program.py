@@ -94,7 +94,8 @@ class Copy:
     """One tile of an operand is moved from global to shared memory.
 
     ``width`` is in elements an access; ``lanes`` is the dimension that consecutive threads walk; ``guard`` are the
-    dimensions along which the tile may reach past the matrix. ``via`` is how the tile is brought.
+    dimensions along which the tile may reach past the matrix. ``via`` is how the tile is brought. ``patches``: a warp
+    copies some elements of several lines at a time, so that what it transposes falls into different banks.
     """
 
     operand: OperandName
@@ -103,6 +104,7 @@ class Copy:
     lanes: Dim
     guard: frozenset[Dim] = frozenset()
     via: Transport = REGISTERS
+    patches: bool = False
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ def tma(p: TileProgram, spec: Spec) -> TileProgram:
     """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead, and beside it
     what is transposed, where the spec says so."""
     beside = turned(p) if spec.has("cpasync") else frozenset()
-    return replace(p, copies=transports(p, Tma(), spec.has("float4"), beside))
+    copies = transports(p, Tma(), spec.has("float4"), beside)
+    return replace(p, copies=tuple(replace(c, patches=c.operand in beside) for c in copies))
 
 
 def float4(p: TileProgram, spec: Spec) -> TileProgram:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from gemmgen.ir.types import Order
 from gemmgen.spec.model import ORDERS, Operand, Spec
 from gemmgen.spec.replace import tried
-from gemmgen.tune.families import COPIED_TILES, ENGINE, ENGINE_TILES, SKINNY_TILES, TILE, TRANSPOSED
+from gemmgen.tune.tiles import COLUMN_TILES, COPIED_TILES, ENGINE, ENGINE_TILES, SKINNY_TILES, TRANSPOSED
 
 Layout: TypeAlias = Literal["nn", "nt", "tn", "tt"]
 LAYOUTS: tuple[Layout, ...] = ("nn", "nt", "tn", "tt")
@@ -25,9 +26,9 @@ Changes: TypeAlias = dict[str, Any]
 class Orders:
     """How the operands of a kernel lie."""
 
-    a: str
-    b: str
-    c: str = "row"
+    a: Order
+    b: Order
+    c: Order = "row"
 
     @property
     def swapped(self) -> Orders:
@@ -57,7 +58,7 @@ def pool(layout: Layout, name: str = "matmul") -> list[Spec]:
     return list(made)
 
 
-def _other(order: str) -> str:
+def _other(order: Order) -> Order:
     return COL if order == ROW else ROW
 
 
@@ -78,6 +79,8 @@ def _split(changes: Changes, *parts: int, how: str = "dependentLaunch") -> Itera
 def _tiles(o: Orders) -> Iterator[Changes]:
     yield from _lying(o, _engine(o))
     yield from _lying(o, _copied(o))
+    yield from _lying(o, _shallow(o))
+    yield from _lying(o, _small(o))
 
 
 def _engine(o: Orders) -> Iterator[Changes]:
@@ -88,7 +91,8 @@ def _engine(o: Orders) -> Iterator[Changes]:
         use = use | {"cpasync", "spread"}
     if o.c == COL:
         use = use | {"stageC"}
-    for tile in ENGINE_TILES:
+    tiles = ENGINE_TILES if o.a == ROW else ENGINE_TILES[:6] + COLUMN_TILES
+    for tile in tiles:
         threads = 32 * (tile.block[0] // tile.warp[0]) * (tile.block[1] // tile.warp[1])
         sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
         least = 2 if sums > 64 and threads <= 128 else 0
@@ -113,6 +117,31 @@ def _copied(o: Orders) -> Iterator[Changes]:
         yield {**made, "use": use | {"snake"}}
         if tile.block[:2] in ((128, 128), (64, 64)) and o.b == COL:
             yield from _split(made, 2, 4, 8)
+
+
+def _shallow(o: Orders) -> Iterator[Changes]:
+    """K up to 32 as one tile: no ring, and whole lines of C at a time."""
+    use = frozenset({"coalescing", "smem", "transposeA", "float4"})
+    apart = {"pad_a": 4 if o.a == ROW else 0, "pad_b": 4 if o.b == COL else 0}
+    for (bm, bn), thread in (((32, 128), (4, 4)), ((64, 128), (8, 4)), ((32, 128), (16, 1)), ((16, 256), (16, 1))):
+        lying = {"block": (bm, bn), "thread": thread} if o.c == ROW else {"block": (bn, bm), "thread": thread[::-1]}
+        for bk in (4, 8, 16, 32):
+            yield {**lying, "block": (*lying["block"], bk), "use": use, **apart}
+
+
+def _small(o: Orders) -> Iterator[Changes]:
+    """Hardly any work, in one launch: small tiles, and a cluster along K."""
+    apart = {"pad_a": 4 if o.a == ROW else 0, "pad_b": 4 if o.b == COL else 0}
+    use = frozenset({"coalescing", "smem", "transposeA", "float4", "cpasync", "prefetch"})
+    for block, thread in (
+        ((16, 16, 32), (2, 2)),
+        ((32, 32, 32), (2, 4)),
+        ((32, 32, 64), (2, 4)),
+        ((16, 32, 64), (2, 2)),
+    ):
+        made = {"block": block, "thread": thread, "use": use, "stages": 3, **apart}
+        yield made
+        yield from _split(made, 2, 4, 8, how="clusterReduce")
 
 
 # --- Few rows, and by swapping few columns ----------------------------------------------------------------------------
@@ -170,6 +199,3 @@ def _narrow(o: Orders) -> Iterator[Changes]:
         made = {**tile.changes, "use": use, "stages": 3, "pad_a": pad}
         yield made
         yield from _split(made, 4, 8)
-
-
-__all__ = ["LAYOUTS", "Layout", "Orders", "TILE", "orders_of", "pool", "swaps"]
