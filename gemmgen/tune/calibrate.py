@@ -27,7 +27,6 @@ from gemmgen.tune.pool import LAYOUTS, Layout, pool, swaps
 from gemmgen.tune.shapes import Shape
 
 if TYPE_CHECKING:
-    from gemmgen.runtime.build import Built
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.memory import DeviceArray
     from gemmgen.runtime.target import Target
@@ -91,13 +90,14 @@ def kernels_to_measure(name: str = "matmul") -> list[tuple[Spec, tuple[int, ...]
 
 
 def _variants(i: int, spec: Spec) -> tuple[int, ...]:
-    """All at any size; whole K and four parts of it always, other parts in a third of the specs."""
-    if spec.split_k not in (1, 4) and i % 3:
+    """All at any size; whole K and four parts of it always, other parts in a sixth of the specs, and of
+    copies that are spread those with snake."""
+    if (spec.split_k not in (1, 4) and i % 6) or (spec.has("spread") and not spec.has("snake")):
         return ()
     wanted = [cost.GUARDED]
-    if i % 5 == 0:
+    if i % 9 == 0:
         wanted.append(cost.EXACT)
-    if spec.split_k == 1 and i % 2 == 0:
+    if spec.split_k == 1 and i % 5 < 2:
         wanted.append(cost.UNALIGNED)
     return tuple(wanted)
 
@@ -199,7 +199,7 @@ class Bench:
         """The largest error of a call, relative to what rounding allows."""
         import numpy as np
 
-        a, b, c = self.operands(shape, layout)
+        c = self.operands(shape, layout)[2]
         want, bound = self._expected(shape, layout)
         c.set(np.full(c.shape, np.nan, np.float32))
         call_it()
@@ -266,9 +266,8 @@ def timed(found: Found, bench: Bench, plan: Plan, target: Target, end: float, ke
     cublas = Cublas(bench.device)
     checked: dict[tuple[int, int], bool] = {}
     rng = random.Random(0)
-    rows = {
-        layout: [i for i, s in enumerate(found.specs) if s in set(pool(layout, plan.name))] for layout in LAYOUTS
-    }
+    place = {spec: i for i, spec in enumerate(found.specs)}
+    rows = {layout: [place[s] for s in pool(layout, plan.name) if s in place] for layout in LAYOUTS}
     models = {layout: kernels_of([found.specs[i] for i in rows[layout]], None, resident) for layout in LAYOUTS}
     for number, (shape, layout) in enumerate(plan.cases):
         if time.perf_counter() > end:
@@ -310,7 +309,13 @@ def _divides(gemm: Any, shape: Shape) -> bool:
 
 
 def _order(
-    found: Found, model: cost.Kernels, rows: list[int], shape: Shape, variant: int, rates: cost.Rates, rng: random.Random
+    found: Found,
+    model: cost.Kernels,
+    rows: list[int],
+    shape: Shape,
+    variant: int,
+    rates: cost.Rates,
+    rng: random.Random,
 ) -> Iterator[int]:
     """The kernels to time at a shape: by the model, with some drawn from those it does not put first."""
     import numpy as np
@@ -418,4 +423,3 @@ def _write(found: Found, out: Path) -> None:
     out.write_text(found.to_json(), encoding="utf-8")
 
 
-__all__ = ["Case", "Found", "Plan", "calibrate", "is_aligned", "kernels_to_measure"]
