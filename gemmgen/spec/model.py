@@ -151,6 +151,14 @@ class Spec:
         form="number",
         choices=(1, 2, 4, 8, 16, 32),
     )
+    lane_walk: str | None = setting(
+        None,
+        "dimension of C along which consecutive lanes go; left out, that of C's lines with coalescing",
+        line="lane_walk",
+        form="word",
+        pattern="[mn]",
+        example="n",
+    )
     split_k: int = setting(
         1,
         "blocks that share the sum over K of a tile; a second kernel adds up, or they with clusterReduce or atomics",

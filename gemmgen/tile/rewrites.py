@@ -106,6 +106,13 @@ def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, copies=copies, product=replace(p.product, levels=levels))
 
 
+def lane_walk(p: TileProgram, spec: Spec) -> TileProgram:
+    """Consecutive lanes go along one dimension of C, however C lies: what they read of shared memory depends on it."""
+    along: Dim = "m" if spec.lane_walk == "m" else "n"
+    levels = tuple(replace(x, walk=along) if x.name == "lane" else x for x in p.product.levels)
+    return replace(p, product=replace(p.product, levels=levels))
+
+
 def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
     """Copies go past the registers and are waited for later, where each moves enough bytes."""
     return replace(p, copies=transports(p, CpAsync(), spec.has("float4")))
@@ -307,6 +314,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("smemSwizzle", smem_swizzle),
     ("warptile", warptile),
     ("coalescing", coalescing),
+    ("lane_walk", lane_walk),
     ("cpasync", cpasync),
     ("tma", tma),
     ("float4", float4),
@@ -331,7 +339,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     (None, guards),
 )
 
-_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form == "number"}
+_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form in ("number", "word")}
 
 
 def build(spec: Spec, variant: Variant) -> TileProgram:

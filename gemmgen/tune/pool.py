@@ -51,9 +51,9 @@ def pool(layout: Layout, name: str = "matmul") -> list[Spec]:
     """The specs of a layout, each once, in a fixed order."""
     orders = orders_of(layout)
     made: dict[Spec, None] = {}
-    # Of both operands by columns the product is that of rows, with C by columns.
-    main = orders.swapped if layout == "tt" else orders
-    for changes in (*_tiles(main), *_few_rows(orders), *_few_rows(orders.swapped)):
+    # Of both operands by columns the product is also that of rows, with C by columns.
+    turned = _tiles(orders.swapped) if layout == "tt" else ()
+    for changes in (*turned, *_tiles(orders), *_few_rows(orders), *_few_rows(orders.swapped)):
         made.setdefault(tried(Spec(name=name, block=(64, 64, 8)), **changes))
     return list(made)
 
@@ -94,19 +94,25 @@ def _engine(o: Orders) -> Iterator[Changes]:
     apart = {"pad_b": 4} if o.b == COL else {}
     if o.b == COL:
         use = use | {"cpasync", "spread"}
-    if o.c == COL:
-        use = use | {"stageC"}
+    ways: tuple[Changes, ...] = ({"use": use},)
+    if o.c == COL:  # lanes along N read B best, and then have whole columns of C through shared memory alone
+        ways = ({"use": use | {"stageC"}, "lane_walk": "n"}, {"use": use, "lane_walk": "n"})
+    for way in ways:
+        yield from _engine_so(o, way["use"], {**apart, **way})
+
+
+def _engine_so(o: Orders, use: frozenset[str], how: Changes) -> Iterator[Changes]:
     tiles = ENGINE_TILES if o.a == ROW else ENGINE_TILES[:6] + COLUMN_TILES
     for tile in tiles:
         least = 2 if tile.sums > 64 and tile.threads <= 128 else 0
-        made = {**tile.changes, "use": use, "stages": 3, "unroll": 8, "min_blocks": least, **apart}
+        made = {**tile.changes, "use": use, "stages": 3, "unroll": 8, "min_blocks": least, **how}
         yield made
         if o.b == COL and tile.block[:2] in ((128, 128), (64, 128), (64, 64)) and tile.sums >= 64:
             yield {**made, "use": use - {"spread"}}
             for bk, stages in ((16, 4), (8, 4)):
                 yield {**made, "block": (*tile.block[:2], bk), "stages": stages}
         if tile.block[:2] in ((128, 128), (64, 128), (64, 64), (32, 128), (128, 64), (32, 64)) and tile.sums >= 64:
-            if o.c == ROW:
+            if "stageC" not in use:
                 yield from _split(made, 2, 4, 8, how="clusterReduce")
             yield from _split(made, 2, 4, 8, 16)
 
