@@ -105,3 +105,26 @@ def test_float4_needs_no_shared_memory_where_lanes_read_along_k() -> None:
     with pytest.raises(SpecError, match="float4 needs smem"):
         Spec(name="x", block=(8, 8, 1)).replace(use="float4")
     assert DIRECT.has("float4") and not DIRECT.has("smem")
+
+
+@pytest.mark.parametrize("order", ["row", "col"])
+@pytest.mark.parametrize("walk", [None, "m", "n"])
+def test_lanes_go_along_the_dimension_that_the_spec_says(order: str, walk: str | None) -> None:
+    spec = Spec(name="walk", block=(32, 32, 1)).replace(use="coalescing", C=f"f32 {order}", lane_walk=walk)
+    along = walk or {"row": "n", "col": "m"}[order]
+    text = emit_cuda(lower(spec))
+    assert ("threadRow = threadIdx.x / BN" in text) == (along == "n")
+    assert ("threadRow = threadIdx.x % BM" in text) == (along == "m")
+
+
+def test_what_tma_cannot_transpose_comes_by_cp_async_beside_it() -> None:
+    spec = gemmgen.parse(
+        "kernel beside\ntile block 32x32x32\ntile thread 4x4\noperands A f32 row, B f32 col\n"
+        "use smem, float4, tma, cpasync\nstages 2\npad_b 4\n"
+    )
+    text = emit_cuda(lower(spec, EXACT))
+    assert "mapA" in text and "mapB" not in text and "cp_async4(&Bs" in text
+    with pytest.raises(SpecError, match="two ways to bring the same tiles"):
+        spec.replace(B="f32 row", pad_b=0)
+    with pytest.raises(SpecError, match="add cpasync, which brings B beside tma"):
+        spec.replace(use="smem, float4, tma", pad_b=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from math import gcd
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
@@ -16,6 +17,7 @@ from gemmgen.isa.table import Completion
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import SWIZZLED
+from gemmgen.tile.lane_sums import lane_sums
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
@@ -167,7 +169,10 @@ def lanes_k(p: TileProgram, spec: Spec) -> TileProgram:
         b_width=run if "B" in runs else 1,
     )
     block = p.block if p.buffers else (*p.block[:2], spec.lanes_k * run)
-    return replace(p, product=product, block=block)
+    made = replace(p, product=product, block=block)
+    kept = lane_sums(made)
+    most = kept.cols if p.contiguous("C") == "n" else kept.rows
+    return replace(made, output=replace(p.output, width=gcd(p.output.width, most)))
 
 
 def _read_along_k(p: TileProgram) -> Iterator[tuple[OperandName, int, *tuple[int, ...]]]:

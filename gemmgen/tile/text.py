@@ -103,7 +103,7 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
         case Multiply(behind):
             yield "acc += a x b of the step before" if behind else "acc += a x b"
         case AddLanes():
-            yield f"acc = the sum of acc over each {p.product.lanes_k} neighbouring lanes"
+            yield f"acc = the sums of acc over each {p.product.lanes_k} neighbouring lanes, of which each keeps a part"
         case Publish():
             yield f"sums = acc   {_piece(p)} bytes a store, in the place of {_tiles(p)}"
         case Gather():
