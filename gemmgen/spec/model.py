@@ -37,6 +37,7 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle("coalescing", "consecutive lanes walk along rows, the contiguous dimension, in every global access"),
     Toggle("smem", "stage tiles of A and B in shared memory, so that each element is fetched once a block"),
     Toggle("transposeA", "store the A tile transposed, so that a thread's rows of it are contiguous", needs=("smem",)),
+    Toggle("transposeB", "store the B tile by columns, so that neighbours along k are contiguous", needs=("smem",)),
     Toggle("float4", "move 16 bytes an access instead of 4", needs=("smem",), lanes=True),
     Toggle(
         "warptile",

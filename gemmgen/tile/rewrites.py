@@ -64,6 +64,13 @@ def transpose_a(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, buffers=flip)
 
 
+def transpose_b(p: TileProgram, spec: Spec) -> TileProgram:
+    """Bs is kept with n slowest: what is read along k is contiguous."""
+    why = "by columns, so that neighbours along k are contiguous"
+    flip = tuple(replace(b, layout=b.layout.transposed, why=why) if b.operand == "B" else b for b in p.buffers)
+    return replace(p, buffers=flip)
+
+
 def pad(operand: Literal["A", "B"]) -> Rewrite:
     """Rows of a tile are set apart, so that what one warp touches falls into different banks."""
 
@@ -314,6 +321,7 @@ def _fragment_width(buffer: Buffer | None, dim: Dim, run: int) -> int:
 REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("smem", smem),
     ("transposeA", transpose_a),
+    ("transposeB", transpose_b),
     ("pad_a", pad("A")),
     ("pad_b", pad("B")),
     ("smemSwizzle", smem_swizzle),

@@ -160,6 +160,8 @@ def _few_rows(o: Orders) -> Iterator[Changes]:
         yield from _lying(o, _narrow(o))
     else:
         yield from _lying(o, _shared_sums())
+        if o.a == ROW:
+            yield from _lying(o, _both_staged())
 
 
 def _streamed(o: Orders) -> Iterator[Changes]:
@@ -194,6 +196,22 @@ def _shared_sums() -> Iterator[Changes]:
         made |= {"stages": 2}
         yield made
         yield from _split(made, 2, 4, 8)
+
+
+def _both_staged() -> Iterator[Changes]:
+    """Lanes along K, A and B by the tensor memory accelerator as they lie: where both are contiguous along K."""
+    use = frozenset({"coalescing", "smem", "float4", "tma", "release", "transposeB"})
+    for bm, bn, bk, thread, lanes, stages in (
+        (4, 64, 64, (4, 4), 8, 4), (8, 64, 64, (8, 4), 8, 4), (8, 128, 32, (8, 4), 8, 4), (8, 32, 128, (8, 4), 16, 3),
+        (16, 32, 64, (8, 4), 8, 4), (16, 64, 64, (8, 4), 8, 4), (16, 64, 64, (16, 4), 8, 4), (16, 32, 128, (8, 4), 16, 3),
+        (16, 64, 32, (8, 8), 8, 4), (16, 128, 32, (8, 8), 8, 3),
+        (32, 32, 64, (8, 8), 8, 4), (32, 64, 64, (8, 8), 8, 3), (32, 64, 32, (8, 8), 8, 4), (32, 64, 64, (16, 4), 8, 3),
+        (64, 32, 64, (8, 8), 8, 3), (64, 32, 32, (8, 8), 8, 4), (64, 64, 64, (8, 8), 8, 3), (64, 64, 32, (8, 8), 8, 4),
+        (64, 32, 32, (16, 4), 8, 4), (32, 128, 32, (8, 8), 8, 4), (128, 32, 32, (8, 8), 8, 4),
+    ):  # fmt: skip
+        made = {"block": (bm, bn, bk), "thread": thread, "lanes_k": lanes, "stages": stages, "use": use}
+        yield {**made, "unroll": 4 * lanes}
+        yield from _split({**made, "unroll": 4 * lanes}, 2, 4, 8)
 
 
 def _narrow(o: Orders) -> Iterator[Changes]:
