@@ -33,7 +33,7 @@ def share_lanes(apart: int) -> Instruction:
         left = np.where(upper, one, other)
         first.write(np.where(upper, other, one) + left[:, every ^ apart])
 
-    helper = f"""// Lanes {apart} apart share two sums: the lower lane adds up the first of both, the upper one the second.
+    helper = f"""// Lanes {apart} apart share two sums: the lower one gets that of both firsts, the upper one the other.
 __device__ __forceinline__ void share_lanes{apart}(float& first, float second)
 {{
     const bool upper = threadIdx.x & {apart};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, Fma, For, If, Let, Load, Pointer, Ref, Stmt
@@ -265,7 +266,7 @@ class Fragments:
         left: dict[Dim, int] = {"m": value_of(self.rows) or 1, "n": value_of(self.cols) or 1}
         for x in found.halvings:
             left[x.dim] = x.half
-            out += self._over(left, lambda m, n, x=x: self._shared(x, m, n))
+            out += self._over(left, partial(self._shared, x))
         if found.rest > 1:
             row = add_lanes(found.rest)
             out += self._over(left, lambda m, n: [Call(row, (self._sum(m, n),), origin="lanes_k")])

@@ -1,4 +1,4 @@
-"""How lanes that share sums add them up: each step leaves a lane half of the sums, and twice the lanes' parts in them."""
+"""How lanes that share sums add them up: each step leaves a lane half of the sums, with twice the parts in them."""
 
 from __future__ import annotations
 
