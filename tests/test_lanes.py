@@ -9,10 +9,12 @@ from simhelp import close
 import gemmgen
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
-from gemmgen.launch import EXACT, GUARDED_UNALIGNED, VARIANTS, plan
+from gemmgen.launch import EXACT, VARIANTS, plan
 from gemmgen.lower import lower
 from gemmgen.spec.model import Operand, Spec
-from gemmgen.tune.families import LAYOUTS, pool, swaps
+from gemmgen.tile.lane_sums import Halving, LaneSums, lane_sums
+from gemmgen.tile.rewrites import build
+from gemmgen.tune.families import LAYOUTS, layout_of, pool, swaps
 from gemmgen.tune.pool import orders_of
 
 DIRECT = gemmgen.parse(
@@ -63,10 +65,22 @@ def test_a_lane_reads_as_many_neighbours_along_k_as_rows_are_aligned_to(variant:
     assert f"#pragma unroll {256 // 32 // width}\n    for (int k = 0; k < K; k += STEP_K)" in text
 
 
-def test_every_sum_passes_through_one_shuffle_of_the_warp() -> None:
+def test_lanes_halve_the_sums_that_they_exchange_and_need_no_barrier() -> None:
+    """Four sums over 32 lanes: two halvings, then groups of 8 lanes have one sum each, of which one lane stores it."""
     text = emit_cuda(lower(DIRECT, EXACT))
-    assert "__shfl_xor_sync(0xffffffff, sum, apart)" in text and "__syncthreads" not in text
-    assert emit_cuda(lower(DIRECT, GUARDED_UNALIGNED)).count("add_lanes32(threadResults[m][n])") == 1
+    assert "__syncthreads" not in text
+    assert "share_lanes16(threadResults[0][n], threadResults[1][n])" in text
+    assert "share_lanes8(threadResults[0][0], threadResults[0][1])" in text
+    assert "add_lanes8(threadResults[0][0])" in text and "if (laneK % 8 == 0)" in text
+    assert lane_sums(build(DIRECT, EXACT)) == LaneSums((Halving("m", 16, 1), Halving("n", 8, 1)), 8, 1, 1)
+
+
+@pytest.mark.parametrize(("order", "left"), [("row", (1, 4)), ("col", (2, 2))])
+def test_a_lane_keeps_neighbours_along_a_line_of_c(order: str, left: tuple[int, int]) -> None:
+    spec = DIRECT.replace(block=(8, 32, 1), thread=(2, 4), lanes_k=2, unroll=0, C=f"f32 {order}")
+    found = lane_sums(build(spec, EXACT))
+    assert (found.rows, found.cols, found.rest) == (*left, 1)
+    assert build(spec, EXACT).output.width == max(left) if order == "row" else 2
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -99,6 +113,25 @@ def test_no_spec_of_the_pool_copies_the_operands_of_its_layout(layout: str) -> N
 def test_what_lanes_do_not_go_with_is_said(changes: dict[str, object], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         DIRECT.replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "a", "b", "layout"),
+    [
+        ((8, 16, 32), (32, 1), (16, 1), "nn"),
+        ((8, 16, 32), (32, 1), (1, 32), "nt"),
+        ((8, 16, 32), (1, 8), (1, 40), "tt"),
+        ((1, 16, 32), (1, 1), (16, 1), "nn"),  # one row of a transposed view
+        ((8, 1, 32), (32, 1), (1, 1), "nt"),  # one column lies along K
+        ((8, 1, 32), (32, 1), (7, 1), "nn"),  # a column of a wider matrix does not
+        ((8, 16, 1), (1, 1), (16, 1), "tn"),
+        ((8, 16, 32), (64, 2), (3, 48), "nn"),
+    ],
+)
+def test_a_layout_is_told_by_strides(
+    shape: tuple[int, int, int], a: tuple[int, int], b: tuple[int, int], layout: str
+) -> None:
+    assert layout_of(shape, a, b) == layout
 
 
 def test_float4_needs_no_shared_memory_where_lanes_read_along_k() -> None:

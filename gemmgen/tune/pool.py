@@ -42,6 +42,16 @@ def orders_of(layout: Layout) -> Orders:
     return Orders(a, b)
 
 
+def layout_of(shape: tuple[int, int, int], a: tuple[int, int], b: tuple[int, int]) -> Layout:
+    """How A and B with these strides, in elements, lie. A vector, which lies both ways, is read along itself; what has
+    no stride of 1 is copied, into rows."""
+    m, n, k = shape
+    by_rows_a = a[1] == 1 and not (a[0] == 1 and k == 1 and m > 1)
+    by_rows_b = b[1] == 1 and not (b[0] == 1 and n == 1 and k > 1)
+    letters = ("n" if by_rows_a or a[0] != 1 else "t") + ("n" if by_rows_b or b[0] != 1 else "t")
+    return next(x for x in LAYOUTS if x == letters)
+
+
 def swaps(spec: Spec) -> bool:
     """Whether a spec of the pool is called with B^T, A^T and C^T in place of A, B and C."""
     return spec.C.order == COL
