@@ -85,8 +85,11 @@ def test_a_lane_keeps_neighbours_along_a_line_of_c(order: str, left: tuple[int, 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_no_spec_of_the_pool_copies_the_operands_of_its_layout(layout: str) -> None:
-    """Also of one row and of one column."""
+    """Also of one row and of one column. Where B is by columns, those of large tiles have it copied into rows."""
     for spec in pool(layout)[::9]:
+        if (layout, spec.B.order) == ("nt", "row"):
+            assert spec.has("tma") and spec.block[0] >= 64
+            continue
         for m, n, k in ((64, 32, 128), (1, 64, 128), (64, 1, 128)):
             orders = orders_of(layout)
             given = {"A": ((m, k), orders.a), "B": ((k, n), orders.b), "C": ((m, n), "row")}
