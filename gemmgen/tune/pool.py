@@ -104,6 +104,8 @@ def _tiles(o: Orders) -> Iterator[Changes]:
             for staged in ({"stageC"}, set()):
                 yield from _lying(o.swapped, _engine(frozenset(staged), {"lane_walk": "n"}))
     o = o.swapped if (o.a, o.b) == (COL, COL) else o
+    if o.b == ROW:
+        yield from _lying(o, (x for block in LANE_BLOCKS[:3] for x in _along_k(o, *block, parts=(1, 2))))
     yield from _lying(o, _copied(o))
     yield from _lying(o, _shallow(o))
     yield from _lying(o, _small(o))
@@ -208,10 +210,12 @@ def _few_rows(o: Orders) -> Iterator[Changes]:
 def _along_k(
     o: Orders, block: tuple[int, int, int], thread: tuple[int, int], lanes: int, stages: int, parts: Iterable[int]
 ) -> Iterator[Changes]:
-    """Lanes along K; tiles by the tensor memory accelerator, and an A by columns by cp.async beside it."""
-    use = frozenset({"coalescing", "smem", "float4", "tma", "release", "transposeB"})
+    """Lanes along K; tiles by the tensor memory accelerator, and what is not contiguous along K by cp.async."""
+    ways = {0: {"tma", "release"}, 1: {"tma", "release", "cpasync"}, 2: {"cpasync"}}
+    use = frozenset({"coalescing", "smem", "float4", "transposeB"}) | ways[(o.a == COL) + (o.b == ROW)]
     made = {"block": block, "thread": thread, "lanes_k": lanes, "stages": stages, "unroll": 4 * lanes}
-    yield from _split({**made, "use": use | ({"cpasync"} if o.a == COL else set())}, parts)
+    apart = {"pad_a": 4 if o.a == COL else 0, "pad_b": 4 if o.b == ROW else 0}
+    yield from _split({**made, **apart, "use": use}, parts)
 
 
 def _one_row() -> Iterator[Changes]:
