@@ -22,7 +22,7 @@ def tile_array(s: Scope, b: Buffer) -> Array:
         lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
     align = VECTOR_BYTES if b.over else s.p.copy(b.operand).via.align(b.layout)
     if b.layout.pad:
-        why = f"elements left empty after each row of {b.name}"
+        why = f"padding elements after each row of {b.name}"
         cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
     return Array(b.name, "shared", b.dtype, (*lead, rows, cols), align=align, over=b.over)
 
@@ -44,9 +44,9 @@ def element_of(
 
 def row_bits(row: Expr, length: int, unit: int) -> Expr:
     """What TMA's swizzle of rows of 32, 64 or 128 bytes takes of a row's number: rows of all banks, counted modulo the
-    pieces of 16 bytes, of ``unit`` elements, in a row (PTX ISA, "Swizzling modes")."""
-    pieces = length // unit
-    return (row // (BANK_UNITS * unit // length)) & (pieces - 1)
+    pieces of 16 bytes, of ``unit`` elements, in a row (PTX ISA, "Swizzling modes"). Longer rows are as of 128."""
+    pieces = min(length // unit, BANK_UNITS)
+    return (row // (BANK_UNITS // pieces)) & (pieces - 1)
 
 
 def split_bits(low: Expr, high: Expr, length: int, unit: int) -> Expr:

@@ -8,12 +8,12 @@ from math import ceil
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
-from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
 from gemmgen.spec.replace import tried
 from gemmgen.tune.pool import LAYOUTS as LAYOUTS
 from gemmgen.tune.pool import Layout as Layout
+from gemmgen.tune.pool import layout_of as layout_of
 from gemmgen.tune.pool import pool as pool
 from gemmgen.tune.pool import swaps as swaps
 from gemmgen.tune.shapes import SKINNY, Shape
@@ -114,10 +114,8 @@ Tried = tuple[dict[str, Any], tuple[int, ...]]
 def _engine() -> Iterator[Tried]:
     """Tiles by the tensor memory accelerator."""
     for tile, stages, unroll in itertools.product(ENGINE_TILES, (3, 2, 4), (8, 4)):
-        threads = WARP * tile.block[0] // tile.warp[0] * tile.block[1] // tile.warp[1]
-        sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
         # Two blocks per SM of 128 threads leave each thread all of its 255 registers.
-        blocks = (0, 2) if sums > 64 and threads <= 128 else (0,)
+        blocks = (0, 2) if tile.sums > 64 and tile.threads <= 128 else (0,)
         for use, least in itertools.product(ENGINES, blocks):
             if unroll == 8 or use is ENGINE:
                 usual = unroll == 8 and stages < 4 and use in ENGINES[::2]
