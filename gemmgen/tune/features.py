@@ -28,9 +28,12 @@ def base_of(spec: Spec) -> Spec:
 def guess(spec: Spec) -> tuple[float, ...]:
     """Constants of a kernel that nobody measured."""
     bm, bn, bk = spec.block
-    share = bm * bn * bk / 128 / CLOCK / 0.75
+    sums = spec.thread[0] * spec.thread[1] * spec.warp_iterations[0] * spec.warp_iterations[1]
+    busy = 0.92 if spec.has("tma") else 0.85 if spec.has("cpasync") else 0.6
+    share = bm * bn * bk / 128 / CLOCK / (busy * sums / (sums + 6))
+    waited = 0.25e-6 * bk / 32 if spec.stages > 1 or bk == 1 else 0.8e-6
     values = {
-        "start": 1.0e-6, "alone": max(share, 0.25e-6 * bk / 32), "share": share, "end": 0.8e-6 + bm * bn * 4 / 60e9,
+        "start": 1.0e-6, "alone": share + waited, "share": share, "end": 0.8e-6 + bm * bn * 4 / 60e9,
         "exact": 0.97, "unaligned": 1.25, "ragged_end": 1.5,
     }  # fmt: skip
     return tuple(values[name] for name in CONSTANTS)
