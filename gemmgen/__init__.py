@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         SpecError,
         TuneError,
     )
-    from gemmgen.dispatch.matmul import matmul
+    from gemmgen.dispatch.matmul import choose, matmul
     from gemmgen.export.project import export
     from gemmgen.isa.memory import shared_wavefronts
     from gemmgen.spec.model import Spec
@@ -58,6 +58,7 @@ __all__ = [
     "TuneResult",
     "Verification",
     "__version__",
+    "choose",
     "compile",
     "emit",
     "explain",
@@ -90,7 +91,7 @@ _HOME = {
     "gemmgen.api.explaining": ("explain",),
     "gemmgen.isa.memory": ("shared_wavefronts",),
     "gemmgen.api.kernel": ("Kernel", "compile"),
-    "gemmgen.dispatch.matmul": ("matmul",),
+    "gemmgen.dispatch.matmul": ("choose", "matmul"),
     "gemmgen.export.project": ("export",),
     "gemmgen.api.simulation": ("Simulation", "simulate"),
     "gemmgen.spec.model": ("Spec",),

@@ -59,12 +59,19 @@ def make(spec: Spec, device: str, arch: str | None) -> Kernel:
 class Kernel:
     """``kernel(A, B)`` computes A @ B; ``kernel(A, B, C, alpha, beta)`` C = alpha * (A @ B) + beta * C in place.
 
-    ``device`` is "cuda" or "sim", where it runs; ``arch`` what ``cubin`` is compiled for. It may be called from several
+    ``device`` is "cuda" or "sim", where it runs; ``arch`` what ``cubin`` is compiled for. A ``swapped`` one computes
+    C^T = B^T A^T with its spec, of the caller's matrices as they lie. It may be called from several
     threads. Variants for ragged sizes and unaligned rows are compiled when a call first needs them.
     """
 
     def __init__(
-        self, spec: Spec, device: Literal["sim", "cuda"], arch: str | None = None, patience: float | None = None
+        self,
+        spec: Spec,
+        device: Literal["sim", "cuda"],
+        arch: str | None = None,
+        patience: float | None = None,
+        *,
+        swapped: bool = False,
     ) -> None:
         from gemmgen.runtime.gemm import GpuGemm
 
@@ -76,11 +83,12 @@ class Kernel:
         self._lowered: dict[Variant, KernelIR] = {}
         self._source: str | None = None
         self._compiled: Compiled | None = None
-        self._gemm: GpuGemm = GpuGemm(spec, self.load)
+        self._swapped = swapped
+        self._gemm: GpuGemm = GpuGemm(spec, self.load, swapped=swapped)
 
-    def __reduce__(self) -> tuple[type[Kernel], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """As it was made: copies and other processes compile and load for themselves, when they are first called."""
-        return type(self), (self.spec, self.device, self._arch, self._patience)
+        return _made_again, (self.spec, self.device, self._arch, self._patience, self._swapped)
 
     def __repr__(self) -> str:
         return f"<gemmgen kernel {self.spec.name!r} on {'the GPU' if self.device == 'cuda' else 'the simulator'}>"
@@ -110,11 +118,18 @@ class Kernel:
         ArgumentError naming the operand, SimulationFault where a simulated kernel did something illegal.
         """
         alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
-        if self.device == "cuda":
-            on_host = not (on_device(A) or on_device(B) or on_device(C))
-            return self._on_host(A, B, C, alpha, beta, stream) if on_host else self._gemm(A, B, C, alpha, beta, stream)
-        if stream is not None:
+        if self.device == "cuda" and (on_device(A) or on_device(B) or on_device(C)):
+            return self._gemm(A, B, C, alpha, beta, stream)
+        if self.device != "cuda" and stream is not None:
             raise ArgumentError("stream is given, and the simulator has none; leave it out, or use device='cuda'")
+        if not self._swapped:
+            return self._run_on_host(A, B, C, alpha, beta, stream)
+        made = self._run_on_host(_turned(B), _turned(A), None if C is None else _turned(C), alpha, beta, stream)
+        return _turned(made) if C is None else C
+
+    def _run_on_host(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any) -> Any:
+        if self.device == "cuda":
+            return self._on_host(A, B, C, alpha, beta, stream)
         return self._simulate(A, B, C, alpha, beta)
 
     def of_torch(self, seen: TorchMatrices, A: Any, B: Any, C: Any, alpha: float, beta: float) -> Any:
@@ -224,3 +239,12 @@ class Kernel:
             a, b, c = (host[name].values for name in OPERANDS)
             self._gemm.on_host_arrays(a, b, c, alpha, beta, gpus.required(), stream)
         return output
+
+
+def _turned(x: Any) -> Any:
+    """A transposed view of a host matrix."""
+    return x.T
+
+
+def _made_again(spec: Spec, device: Any, arch: str | None, patience: float | None, swapped: bool) -> Kernel:
+    return Kernel(spec, device, arch, patience, swapped=swapped)

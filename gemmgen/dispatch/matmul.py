@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gemmgen.api.kernel import Kernel
     from gemmgen.dispatch.select import Choice
     from gemmgen.dispatch.shipped import Winner
+    from gemmgen.target import Gpu
+    from gemmgen.tune.pool import Layout
     from gemmgen.tune.records import Records
     from gemmgen.tune.rows import Machine, Record
     from gemmgen.tune.shapes import Align, Shape
@@ -46,12 +48,12 @@ def matmul(
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), all on one GPU (torch, CuPy, anything with DLPack), or NumPy arrays; C
     is updated in place and returned, or a new array where it is None (then beta is 0). The kernel is one of the user's
-    own records (``gemmgen tune``) under this driver and NVRTC, else of the winners that ship with gemmgen, else the
-    model's choice; it is compiled at the first call. Without a GPU, NumPy arrays are computed on the simulator, by a
-    kernel without asynchronous copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is
-    enqueued on ``stream``, else on the current one, without waiting. ``unordered``: the kernel may add up in no fixed
-    order, where that is faster; else the result is the same bit by bit at every call. Raises ArgumentError for operands
-    that do not fit.
+    own records (``gemmgen tune``) of exactly this shape under this driver and NVRTC, else a record that ships with
+    gemmgen, else the choice of the model of time (see ``choose``); it is compiled at the first call. Transposed views
+    are read as they lie. Without a GPU, NumPy arrays are computed on the simulator, by a kernel without asynchronous
+    copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is enqueued on ``stream``, else
+    on the current one, without waiting. ``unordered``: the kernel may add up in no fixed order, where that is faster;
+    else the result is the same bit by bit at every call. Raises ArgumentError for operands that do not fit.
     """
     if type(unordered) is not bool:
         unordered = flag("unordered", unordered)
@@ -86,16 +88,58 @@ class _Seen:
 _SEEN = _Seen()
 
 
-def choice_for(m: int, n: int, k: int, align: tuple[int, int, int] | None = None, unordered: bool = False) -> Choice:
+def choice_for(
+    m: int,
+    n: int,
+    k: int,
+    align: tuple[int, int, int] | None = None,
+    unordered: bool = False,
+    layout: Layout = "nn",
+) -> Choice:
     """What ``matmul`` uses for a shape on this machine's GPU (or for the H200, where there is none), and why.
 
-    ``align`` are the bytes to which rows of A, B and C are aligned; left out, those of packed matrices.
+    ``align`` are the bytes to which rows (or columns) of A, B and C are aligned; left out, those of packed matrices.
     """
+    from gemmgen.dispatch.select import packed_alignment
     from gemmgen.runtime.device import current
-    from gemmgen.tune.shapes import packed
 
     here = current()
-    return _choice((m, n, k), align or packed((m, n, k)), HOST if here is None else here.ordinal, unordered)
+    shape = (m, n, k)
+    return _choice(
+        shape, align or packed_alignment(shape, layout), HOST if here is None else here.ordinal, unordered, layout
+    )
+
+
+def choose(
+    m: int,
+    n: int,
+    k: int,
+    dtype: str = "f32",
+    layout: Layout = "nn",
+    batch: int = 1,
+    align: tuple[int, int, int] | None = None,
+    gpu: str | Gpu | None = None,
+) -> Choice:
+    """The kernel expected to be the fastest for a product of M x N x K: ``.spec``, ``.source``, ``.expected_s``.
+
+    ``layout`` is two letters, of A and B: "n" for a matrix stored by rows, "t" for one stored by columns, such as
+    the view ``W.T``; C is stored by rows. ``align`` are the bytes (16, 8 or 4) to which the rows (columns, of a "t")
+    of A, B and C are aligned; left out, those of packed matrices. ``gpu`` is a GPU's name; left out, this machine's,
+    else the H200. Sizes may be 0. Nothing is compiled. Raises ArgumentError.
+    """
+    from gemmgen.dispatch.select import checked_question, packed_alignment
+    from gemmgen.dispatch.select import choose as choose_among
+    from gemmgen.dispatch.shipped import shipped
+    from gemmgen.target import gpu as gpu_named
+
+    shape, layout = checked_question(m, n, k, dtype, layout, batch)
+    if gpu is None:
+        return choice_for(*shape, align, False, layout)
+    row = gpu_named(gpu)
+    found = shipped(row.arch)
+    mine = found is not None and row.title.startswith(found.gpu)
+    rows = found.rows if found is not None and mine else ()
+    return choose_among(shape, align or packed_alignment(shape, layout), row, rows, layout=layout)
 
 
 def _signature(x: Any, name: str) -> tuple[Any, ...]:
@@ -125,21 +169,47 @@ def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, u
     if len(a[0]) != 2 or len(b[0]) != 2 or (c is not None and len(c[0]) != 2):
         return _kernel_of((1, 1, 1), (4, 4, 4), HOST, False)
     (m, k), n = a[0], b[0][1]
-    align = _aligned(a, k), _aligned(b, n), 16 if c is None and n % 4 == 0 else _aligned(c or ((m, n), (n, 1), 0), n)
-    return _kernel_of((m, n, k), align, a[3], unordered)
+    if b[0][0] != k or (c is not None and tuple(c[0]) != (m, n)):
+        return _kernel_of((1, 1, 1), (4, 4, 4), a[3], False)
+    c = c or ((m, n), (n, 1), 0)
+    if n > 1 and c[1][1] != 1 and (m == 1 or c[1][0] != 1):  # an output that no kernel can write
+        return _kernel_of((1, 1, 1), (4, 4, 4), a[3], False)
+    letters = _letter(a), _letter(b)
+    align = _aligned(a, letters[0]), _aligned(b, letters[1]), _aligned(c, by_columns := _letter(c))
+    if by_columns == "t":  # C^T = B^T A^T, by rows
+        flip = {"n": "t", "t": "n"}
+        turned: Any = flip[letters[1]] + flip[letters[0]]
+        return _kernel_of((n, m, k), (align[1], align[0], align[2]), a[3], unordered, turned, True)
+    layout: Any = "".join(letters)
+    return _kernel_of((m, n, k), align, a[3], unordered, layout)
 
 
-def _aligned(described: tuple[Any, ...], length: int) -> int:
-    """Bytes to which the rows of a matrix are aligned; those of its packed copy, where its strides need one."""
+def _letter(described: tuple[Any, ...]) -> str:
+    """How a matrix lies: "t" by columns, "n" by rows, or by neither, so that it is copied."""
+    (rows, columns), strides = described[:2]
+    if rows == 1:
+        return "n"
+    if columns == 1:
+        return "t" if strides[0] == 1 else "n"
+    return "t" if strides[0] == 1 and strides[1] != 1 and strides[1] >= rows else "n"
+
+
+def _aligned(described: tuple[Any, ...], letter: str) -> int:
+    """Bytes to which the lines of a matrix are aligned; those of its packed copy, where its strides need one."""
     (rows, columns), strides, address = described[:3]
+    if letter == "t":
+        (rows, columns), strides = (columns, rows), strides[::-1]
     if columns > 1 and strides[1] != 1:
-        strides, address = (length, 1), 0
+        strides, address = (columns, 1), 0
     leading = 4 * (strides[0] if rows > 1 else columns)
-    return next((w for w in (16, 8) if leading % w == 0 and address % w == 0 and 4 * length % w == 0), 4)
+    return next((w for w in (16, 8) if leading % w == 0 and address % w == 0 and 4 * columns % w == 0), 4)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _kernel_of(shape: Shape, align: Align, device: int, unordered: bool) -> Kernel:
+def _kernel_of(
+    shape: Shape, align: Align, device: int, unordered: bool, layout: Layout = "nn", turned: bool = False
+) -> Kernel:
+    """``turned``: the shape and layout are those of C^T = B^T A^T, since C lies by columns."""
     from gemmgen.api.kernel import PATIENCE
     from gemmgen.dispatch.select import by_model
     from gemmgen.runtime import device as devices
@@ -147,22 +217,22 @@ def _kernel_of(shape: Shape, align: Align, device: int, unordered: bool) -> Kern
 
     gpu = devices.current() if device == HOST else devices.get(device)
     if gpu is None:
-        return _shared(by_model(shape, align, gpu_named(SIMULATED_GPU), simple=True), "sim", None, PATIENCE)
-    spec = _choice(shape, align, gpu.ordinal, unordered).spec
-    return _shared(spec, "cuda", spec.arch or gpu.arch, None)
+        return _shared(by_model(shape, align, gpu_named(SIMULATED_GPU), simple=True), "sim", None, PATIENCE, turned)
+    choice = _choice(shape, align, gpu.ordinal, unordered, layout)
+    return _shared(choice.spec, "cuda", choice.spec.arch or gpu.arch, None, choice.swapped != turned)
 
 
 @lru_cache(maxsize=1024)
-def _shared(spec: Any, device: Any, arch: str | None, patience: float | None) -> Kernel:
+def _shared(spec: Any, device: Any, arch: str | None, patience: float | None, swapped: bool = False) -> Kernel:
     """One kernel for all shapes that the same spec serves."""
     from gemmgen.api.kernel import Kernel
 
-    return Kernel(spec, device, arch, patience)
+    return Kernel(spec, device, arch, patience, swapped=swapped)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool) -> Choice:
-    from gemmgen.dispatch.select import choose
+def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool, layout: Layout = "nn") -> Choice:
+    from gemmgen.dispatch.select import choose as choose_among
     from gemmgen.dispatch.shipped import shipped
     from gemmgen.runtime import device as devices
     from gemmgen.target import gpu as gpu_named
@@ -173,7 +243,7 @@ def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool) -> Choice
     machine = None if ordinal == HOST else _machine(ordinal)
     own = () if machine is None else _own(machine.gpu, unordered, machine)
     stale = () if machine is None else _stale(machine, unordered)
-    return choose(shape, align, row, () if found is None else found.rows, own, unordered, stale)
+    return choose_among(shape, align, row, () if found is None else found.rows, own, unordered, stale, layout)
 
 
 @lru_cache(maxsize=16)

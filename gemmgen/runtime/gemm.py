@@ -62,10 +62,17 @@ class GpuGemm:
     """
 
     def __init__(
-        self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None, program: Program | None = None
+        self,
+        spec: Spec,
+        module_for: ModuleFor,
+        variant: Variant | None = None,
+        program: Program | None = None,
+        *,
+        swapped: bool = False,
     ) -> None:
         self.spec = spec
         self.program = program
+        self.swapped = swapped
         self._types = {x.name: x.dtype for x in spec.matrices}
         self._orders = {x.name: x.order for x in spec.matrices}
         self.variant = variant
@@ -83,7 +90,7 @@ class GpuGemm:
         """
         at = current_stream(A, B, C) if stream is None else stream_pointer(stream)
         if C is None:
-            plain = stream is None and beta == 0.0 and self.spec.C.order == "row"
+            plain = stream is None and beta == 0.0 and self._new_order == "row"
             C = torch_new(A, B, self._types["C"].numpy) if plain else None
             C = self._new(A, B, beta, at) if C is None else C
         # Looking at operands costs more than anything else here: of torch's own only what tells calls apart is read.
@@ -96,6 +103,8 @@ class GpuGemm:
         """The same for torch's own matrices, of which is known what tells calls apart."""
         key, device, a, b, c = seen
         prepared = self._prepared.get((key, alpha, beta))
+        if self.swapped:
+            a, b = b, a
         if prepared is not None and not _meet(prepared.spans, a, b, c) and is_current(device):
             self._run(prepared, a, b, c, stream)
             return C
@@ -103,6 +112,11 @@ class GpuGemm:
 
     def _call(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: int, key: tuple[Any, ...] | None) -> Any:
         a, b, c = view(A, "A", stream), view(B, "B", stream), view(C, "C", stream)
+        if self.swapped:
+            _two_dimensions(a, "A")
+            _two_dimensions(b, "B")
+            _two_dimensions(c, "C")
+            a, b, c = b.turned, a.turned, c.turned
         key = key or (
             a.shape, b.shape, c.shape, a.strides, b.strides, c.strides, a.address & 15, b.address & 15, c.address & 15,
             a.device, b.device, c.device, a.dtype, b.dtype, c.dtype, c.read_only,
@@ -172,11 +186,17 @@ class GpuGemm:
         _two_dimensions(b, "B")
         if a.device == HOST:
             raise ArgumentError("operands must be on one device: A on the host, B on a GPU")
-        shape, order = (a.shape[0], b.shape[1]), self.spec.C.order
+        shape, order = (a.shape[0], b.shape[1]), self._new_order
         if is_current(a.device):
             return empty(a, shape, self._types["C"].numpy, order, stream)
         with on_device(a.device):
             return empty(a, shape, self._types["C"].numpy, order, stream)
+
+    @property
+    def _new_order(self) -> str:
+        """The order of a new C, as the caller sees it."""
+        order = self.spec.C.order
+        return order if not self.swapped else "col" if order == "row" else "row"
 
     def _prepare(
         self, key: tuple[Any, ...] | None, a: ArrayView, b: ArrayView, c: ArrayView, alpha: float, beta: float
@@ -185,9 +205,7 @@ class GpuGemm:
         from gemmgen.runtime import device as devices
 
         views = {"A": a, "B": b, "C": c}
-        for name, x in views.items():
-            self._check(name, x)
-        _one_device(views)
+        self._refuse(views)
         decided = self._decide(views, alpha, beta, self.variant)
         device = devices.get(a.device)
         launches = tuple(self._module(step, device).bind(step) for step in decided.steps)
@@ -201,6 +219,23 @@ class GpuGemm:
                 self._prepared.clear()
             self._prepared[key] = prepared
         return prepared
+
+    def _refuse(self, views: dict[str, ArrayView]) -> None:
+        """Raise ArgumentError for operands that do not fit, by the names that the caller has for them."""
+        said = {"A": views["B"], "B": views["A"], "C": views["C"]} if self.swapped else views
+        for name, x in said.items():
+            self._check(name, x)
+        _one_device(said)
+        if self.swapped:
+            from gemmgen.launch.overlap import refuse_overlap
+
+            turned = {name: x.turned for name, x in said.items()}
+            refuse_overlap(
+                {name: (x.shape[0], x.shape[1]) for name, x in turned.items()},
+                {name: (x.strides[0], x.strides[1]) for name, x in turned.items()},
+                {name: x.address for name, x in turned.items()},
+                {name: kind.bytes for name, kind in self._types.items()},
+            )
 
     def _copies(self, decided: LaunchPlan, views: dict[str, ArrayView], device: Device) -> Copies | None:
         if not decided.copies:

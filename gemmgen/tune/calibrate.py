@@ -268,7 +268,10 @@ def timed(found: Found, bench: Bench, plan: Plan, target: Target, end: float, ke
     rng = random.Random(0)
     place = {spec: i for i, spec in enumerate(found.specs)}
     rows = {layout: [place[s] for s in pool(layout, plan.name) if s in place] for layout in LAYOUTS}
-    models = {layout: kernels_of([found.specs[i] for i in rows[layout]], None, resident) for layout in LAYOUTS}
+    models = {
+        x: kernels_of([found.specs[i] for i in rows[x]], None, [resident.get(found.specs[i], 1) for i in rows[x]])
+        for x in LAYOUTS
+    }
     for number, (shape, layout) in enumerate(plan.cases):
         if time.perf_counter() > end:
             break
@@ -421,5 +424,3 @@ def calibrate(plan: Plan, out: Path, say: Say = print) -> Found:
 def _write(found: Found, out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(found.to_json(), encoding="utf-8")
-
-

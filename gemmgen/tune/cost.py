@@ -74,7 +74,6 @@ class Kernels:
     parts: NDArray[np.int64]
     how: NDArray[np.int64]
     resident: NDArray[np.int64]  # blocks that fit on an SM
-    once: NDArray[np.bool_]  # B is read past L1 and shared memory, by one block row: no reuse is lost
     constants: Doubles  # [kernels, len(CONSTANTS)]
 
     def constant(self, name: str) -> Doubles:

@@ -72,18 +72,18 @@ def resident_of(specs: Sequence[Spec], registers: Mapping[tuple[int, int], int])
 
 def kernels_of(
     specs: Sequence[Spec],
-    constants: Mapping[Spec, Sequence[float]] | None = None,
-    resident: Mapping[Spec, int] | None = None,
+    constants: Sequence[Sequence[float]] | None = None,
+    resident: Sequence[int] | None = None,
 ) -> Kernels:
     """The rows of specs; what is not given is guessed."""
     import numpy as np
 
-    known, fit = constants or {}, resident or {}
+    fit = [resident_guess(s) for s in specs] if resident is None else resident
+    known = [guess(s) for s in specs] if constants is None else constants
     return Kernels(
         np.array([s.block for s in specs], np.int64).reshape(-1, 3),
         np.array([s.split_k for s in specs], np.int64),
         np.array([how_added(s) for s in specs], np.int64),
-        np.array([fit[s] if s in fit else resident_guess(s) for s in specs], np.int64),
-        np.array([s.has("directB") for s in specs], np.bool_),
-        np.array([known.get(base_of(s)) or guess(s) for s in specs], np.float64).reshape(-1, len(CONSTANTS)),
+        np.array(fit, np.int64),
+        np.array(known, np.float64).reshape(-1, len(CONSTANTS)),
     )
