@@ -14,6 +14,7 @@ from gemmgen.launch.placement import OPERANDS
 from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
+    from gemmgen.api.ready import Kept
     from gemmgen.ir.kernel import KernelIR
     from gemmgen.ir.program import Part
     from gemmgen.runtime.arrays import TorchMatrices
@@ -60,7 +61,8 @@ class Kernel:
     """``kernel(A, B)`` computes A @ B; ``kernel(A, B, C, alpha, beta)`` C = alpha * (A @ B) + beta * C in place.
 
     ``device`` is "cuda" or "sim", where it runs; ``arch`` what ``cubin`` is compiled for. A ``swapped`` one computes
-    C^T = B^T A^T with its spec, of the caller's matrices as they lie. It may be called from several
+    C^T = B^T A^T with its spec, of the caller's matrices as they lie; a ``kept`` one is launched without being lowered
+    where the cache has it, and says on stderr that it compiles where that takes long. It may be called from several
     threads. Variants for ragged sizes and unaligned rows are compiled when a call first needs them.
     """
 
@@ -72,6 +74,7 @@ class Kernel:
         patience: float | None = None,
         *,
         swapped: bool = False,
+        kept: bool = False,
     ) -> None:
         from gemmgen.runtime.gemm import GpuGemm
 
@@ -84,11 +87,24 @@ class Kernel:
         self._source: str | None = None
         self._compiled: Compiled | None = None
         self._swapped = swapped
-        self._gemm: GpuGemm = GpuGemm(spec, self.load, swapped=swapped)
+        self._kept: Kept | None = None
+        if kept:
+            from gemmgen.api.ready import Kept
+
+            self._kept = Kept(spec, self.arch)
+        known = self._kept
+        self._gemm: GpuGemm = GpuGemm(
+            spec,
+            self.load,
+            None,
+            known.program if known else None,
+            swapped=swapped,
+            compiled=known.has if known else None,
+        )
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """As it was made: copies and other processes compile and load for themselves, when they are first called."""
-        return _made_again, (self.spec, self.device, self._arch, self._patience, self._swapped)
+        return _made_again, (self.spec, self.device, self._arch, self._patience, self._swapped, self._kept is not None)
 
     def __repr__(self) -> str:
         return f"<gemmgen kernel {self.spec.name!r} on {'the GPU' if self.device == 'cuda' else 'the simulator'}>"
@@ -226,6 +242,8 @@ class Kernel:
         from gemmgen.runtime.build import compile_for
         from gemmgen.runtime.launch import GpuModule, check_architecture
 
+        if self._kept is not None:
+            return GpuModule(*self._kept.part(variant, which, gpu), gpu)
         ir = kernel_of(self.lowered(variant), which)
         check_architecture(ir, gpu)
         return GpuModule(ir, compile_for(emit_cuda(ir), gpu, name=ir.name, slow=slow_to_compile(self.spec)), gpu)
@@ -246,5 +264,5 @@ def _turned(x: Any) -> Any:
     return x.T
 
 
-def _made_again(spec: Spec, device: Any, arch: str | None, patience: float | None, swapped: bool) -> Kernel:
-    return Kernel(spec, device, arch, patience, swapped=swapped)
+def _made_again(spec: Spec, device: Any, arch: str | None, patience: float | None, *how: bool) -> Kernel:
+    return Kernel(spec, device, arch, patience, swapped=how[0], kept=how[1])

@@ -9,22 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.ir.variant import EXACT, Variant
+from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, PADDED, Variant
 from gemmgen.runtime.cache import Cache, Entry, default_cache, key_of
+from gemmgen.runtime.target import Target, choose_target
 
 if TYPE_CHECKING:
     from gemmgen.ir.kernel import KernelIR
     from gemmgen.ir.program import Part, Program
     from gemmgen.runtime.build import Built
-    from gemmgen.runtime.target import Target
+    from gemmgen.runtime.device import Device
     from gemmgen.spec.model import Spec
 
 KIND = "ready"
+WARMED = (EXACT, GUARDED, GUARDED_UNALIGNED, PADDED)
+"""The variants that `gemmgen warm` compiles: any call can be computed by one of them."""
+SILENT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -82,10 +90,62 @@ def find(spec: Spec, variant: Variant, target: Target, store: Cache | None = Non
     return found if isinstance(found, Ready) else None
 
 
-def program_of(spec: Spec, target: Target) -> Program | None:
-    """The program of a spec, where one of its variants is in the cache."""
-    found = find(spec, EXACT, target)
-    return None if found is None else found.program
+class Kept:
+    """The kernels of one spec in the cache, for GPUs of one architecture. May be used from several threads."""
+
+    def __init__(self, spec: Spec, arch: str) -> None:
+        self._spec = spec
+        self._target = Target("cubin", arch)
+        self._found: dict[Variant, Ready | None] = {}
+
+    @property
+    def program(self) -> Program | None:
+        """What a product launches, where any variant is in the cache."""
+        return next((found.program for v in WARMED if (found := self._of(v)) is not None), None)
+
+    def has(self, variant: Variant) -> bool:
+        return self._of(variant) is not None
+
+    def _of(self, variant: Variant) -> Ready | None:
+        if variant not in self._found:
+            self._found[variant] = find(self._spec, variant, self._target)
+        return self._found[variant]
+
+    def part(self, variant: Variant, which: Part, gpu: Device) -> tuple[KernelIR, Built]:
+        """A kernel of a variant, compiled for a GPU where it is not in the cache. Raises CompileError, LaunchError."""
+        from gemmgen.runtime.launch import check_architecture
+        from gemmgen.runtime.nvrtc import supported_archs
+
+        found = self._of(variant)
+        if found is None:
+            from gemmgen.lower import lower
+
+            for ir in lower(self._spec, variant).kernels:
+                check_architecture(ir, gpu)
+            target = choose_target(gpu.cc, supported_archs())
+            with announced(self._spec.name):
+                found = keep(self._spec, variant, target)
+            self._found[variant] = found
+        return found.part(which)
+
+
+@contextmanager
+def announced(name: str) -> Iterator[None]:
+    """Says on stderr that a kernel is compiled, once that has taken a second."""
+    said = f"gemmgen: compiling the kernel {name}, which takes some seconds; `gemmgen warm` compiles ahead\n"
+    timer = threading.Timer(SILENT_S, _say, (said,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # closed, or none
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def key(spec: Spec, variant: Variant, target: Target) -> str:

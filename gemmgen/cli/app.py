@@ -21,6 +21,7 @@ from gemmgen.cli.listing import settings
 from gemmgen.cli.new import new
 from gemmgen.cli.profile import profile
 from gemmgen.cli.tune import tune
+from gemmgen.cli.warm import warm
 
 HELP = """A compiler for tiled matrix multiplication on NVIDIA GPUs.
 
@@ -68,6 +69,7 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("ladder")(ladder)
 app.command("tune")(tune)
+app.command("warm")(warm)
 app.command("explain")(explain)
 app.command("diff")(diff)
 app.command("ablate")(ablate)

@@ -227,7 +227,7 @@ def _shared(spec: Any, device: Any, arch: str | None, patience: float | None, sw
     """One kernel for all shapes that the same spec serves."""
     from gemmgen.api.kernel import Kernel
 
-    return Kernel(spec, device, arch, patience, swapped=swapped)
+    return Kernel(spec, device, arch, patience, swapped=swapped, kept=device == "cuda")
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.variant import GUARDED, GUARDED_UNALIGNED, PADDED
 from gemmgen.runtime import copies, memory
 from gemmgen.runtime.arrays import (
     HOST,
@@ -69,10 +71,12 @@ class GpuGemm:
         program: Program | None = None,
         *,
         swapped: bool = False,
+        compiled: Callable[[Variant], bool] | None = None,
     ) -> None:
         self.spec = spec
         self.program = program
         self.swapped = swapped
+        self._compiled = compiled
         self._types = {x.name: x.dtype for x in spec.matrices}
         self._orders = {x.name: x.order for x in spec.matrices}
         self.variant = variant
@@ -249,6 +253,17 @@ class GpuGemm:
         return copies.Copies(device, wanted)
 
     def _decide(self, views: dict[str, ArrayView], alpha: float, beta: float, variant: Variant | None) -> LaunchPlan:
+        best = self._plan(views, alpha, beta, variant)
+        there = self._compiled
+        if variant is not None or there is None or all(there(step.variant) for step in best.steps):
+            return best
+        for other in _widest_last(best):  # a kernel that is there, before one that takes seconds to compile
+            if there(other):
+                with suppress(ArgumentError):
+                    return self._plan(views, alpha, beta, other)
+        return best
+
+    def _plan(self, views: dict[str, ArrayView], alpha: float, beta: float, variant: Variant | None) -> LaunchPlan:
         from gemmgen.launch import plan
 
         return plan(
@@ -291,6 +306,12 @@ class GpuGemm:
             return
         with kept.lock:  # the steps of one call follow one another on the stream
             _run_with(prepared, a, b, c, kept.of(prepared.workspace), stream)
+
+
+def _widest_last(best: LaunchPlan) -> tuple[Variant, ...]:
+    """Variants that compute what a plan's does, the nearest to it first."""
+    padded = any(step.variant.padded for step in best.steps)
+    return (PADDED, GUARDED_UNALIGNED) if padded else (GUARDED, GUARDED_UNALIGNED)
 
 
 def _run_with(prepared: _Prepared, a: int, b: int, c: int, base: int, stream: int) -> None:
