@@ -61,7 +61,7 @@ def test_a_damaged_entry_is_compiled_anew(folder: Path) -> None:
 def test_any_call_is_computed_by_a_warmed_variant(size: tuple[int, int, int]) -> None:
     """Of packed matrices; where the plan of a call wants another variant, a narrower one may be given instead."""
     spec = gemmgen.parse(TEXT)
-    m, n, k = size
+    _, n, k = size
     strides = ((k, 1), (n, 1), (n, 1))
     for variant in (PADDED, GUARDED_UNALIGNED):
         plan = plan_aligned(spec, size, strides, (0, 0, 0), 1.0, 0.0, variant)

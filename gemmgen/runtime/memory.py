@@ -51,6 +51,12 @@ class DeviceArray:
         """A matrix in row order in this memory, from ``offset`` bytes on."""
         return DeviceArray(self.address + offset, shape, (shape[1], 1), self.dtype, self.device, owner=self)
 
+    @property
+    def turned(self) -> DeviceArray:
+        """The transposed matrix, in the same memory."""
+        owner = self if self.owner is None else self.owner
+        return DeviceArray(self.address, self.shape[::-1], self.strides[::-1], self.dtype, self.device, owner)
+
     def numpy(self) -> Any:
         """The values on the host; waits for the whole GPU."""
         import numpy as np

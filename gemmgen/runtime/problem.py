@@ -42,10 +42,14 @@ class Problem:
     slab: DeviceArray
     sets: tuple[Set, ...]
     rotated_bytes: int
+    layout: str = "nn"
+    """How A and B lie: "n" by rows, "t" by columns, as a transposed view. C lies by rows."""
     expected: dict[tuple[float, float], tuple[Expected, ...]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def make(cls, size: tuple[int, int, int], device: Device, *, beta: float, warm: bool, seed: int) -> Problem:
+    def make(
+        cls, size: tuple[int, int, int], device: Device, *, beta: float, warm: bool, seed: int, layout: str = "nn"
+    ) -> Problem:
         """Raises ArgumentError where nothing can be timed, LaunchError where the GPU's memory is too small."""
         import numpy as np
 
@@ -62,17 +66,21 @@ class Problem:
         sets = []
         for i in range(count):
             at, parts = i * sum(places), []
-            for shape, place in zip(shapes, places, strict=True):
-                parts.append(slab.part(at, shape))
+            for shape, place, letter in zip(shapes, places, layout + "n", strict=True):
+                parts.append(slab.part(at, shape) if letter == "n" else slab.part(at, shape[::-1]).turned)
                 at += place
             sets.append((parts[0], parts[1], parts[2]))
-        problem = cls(size, device, (host[0], host[1], host[2]), slab, tuple(sets), count * sum(places))
+        problem = cls(size, device, (host[0], host[1], host[2]), slab, tuple(sets), count * sum(places), layout)
         problem._fill(sum(places))
         return problem
 
     def _fill(self, one: int) -> None:
-        for part, values in zip(self.sets[0], self.host, strict=True):
-            upload(values, part.address, LEGACY_STREAM)
+        import numpy as np
+
+        for part, values, letter in zip(self.sets[0], self.host, self.layout + "n", strict=True):
+            stored = values if letter == "n" else np.ascontiguousarray(values.T)
+            upload(stored, part.address, LEGACY_STREAM)
+            call("cuCtxSynchronize")
         first = self.sets[0][0].address
         for a, _, _ in self.sets[1:]:
             call("cuMemcpyDtoDAsync", a.address, first, one, LEGACY_STREAM)

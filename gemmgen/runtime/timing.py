@@ -125,6 +125,7 @@ def bench(
     seed: int = 0,
     plan: Plan | None = None,
     progress: Callable[[str], None] | None = None,
+    layout: str = "nn",
 ) -> Bench:
     """Check, then time every side at (M, N, K) on the current GPU.
 
@@ -137,7 +138,7 @@ def bench(
     with on_device(device.ordinal):
         stream = private_stream(device.ordinal)
         say(f"operands of {size[0]}x{size[1]}x{size[2]}")
-        with Problem.make(size, device, beta=beta, warm=warm, seed=seed) as problem:
+        with Problem.make(size, device, beta=beta, warm=warm, seed=seed, layout=layout) as problem:
             checks = []
             for side in sides:
                 say(f"checking {side.name}")

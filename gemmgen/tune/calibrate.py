@@ -192,7 +192,7 @@ class Bench:
     def call_of(self, gemm: Any, shape: Shape, layout: Layout) -> Callable[[], Any]:
         a, b, c = self.operands(shape, layout)
         if swaps(gemm.spec):
-            a, b, c = _turned(b), _turned(a), _turned(c)
+            a, b, c = b.turned, a.turned, c.turned
         return partial(gemm, a, b, c, 1.0, 0.0, self.stream)
 
     def error(self, call_it: Callable[[], Any], shape: Shape, layout: Layout) -> float:
@@ -242,14 +242,7 @@ def _view(slab: DeviceArray, shape: tuple[int, int], letter: str) -> DeviceArray
     rows, columns = shape
     if letter == "n":
         return slab.part(0, shape)
-    return _turned(slab.part(0, (columns, rows)))
-
-
-def _turned(x: DeviceArray) -> DeviceArray:
-    from gemmgen.runtime.memory import DeviceArray
-
-    (rows, columns), (down, along) = x.shape, x.strides
-    return DeviceArray(x.address, (columns, rows), (along, down), x.dtype, x.device, owner=x.owner or x)
+    return slab.part(0, (columns, rows)).turned
 
 
 def is_aligned(shape: Shape, layout: Layout) -> bool:
