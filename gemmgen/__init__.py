@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         SpecError,
         TuneError,
     )
+    from gemmgen.dispatch.autotune import autotune
     from gemmgen.dispatch.matmul import choose, matmul
     from gemmgen.export.project import export
     from gemmgen.isa.memory import shared_wavefronts
@@ -58,6 +59,7 @@ __all__ = [
     "TuneResult",
     "Verification",
     "__version__",
+    "autotune",
     "choose",
     "compile",
     "emit",
@@ -91,6 +93,7 @@ _HOME = {
     "gemmgen.api.explaining": ("explain",),
     "gemmgen.isa.memory": ("shared_wavefronts",),
     "gemmgen.api.kernel": ("Kernel", "compile"),
+    "gemmgen.dispatch.autotune": ("autotune",),
     "gemmgen.dispatch.matmul": ("choose", "matmul"),
     "gemmgen.export.project": ("export",),
     "gemmgen.api.simulation": ("Simulation", "simulate"),

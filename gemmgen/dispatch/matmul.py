@@ -60,11 +60,11 @@ def matmul(
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")
-        kernel = _kernel(_signature(A, "A"), _signature(B, "B"), c, unordered)
+        kernel = _found(_signature(A, "A"), _signature(B, "B"), c, unordered, stream)
         return kernel(A, B, C, alpha, beta, stream)
     key = seen[0], unordered
     known = _SEEN.get(key) or _SEEN.keep(
-        key, _kernel(_signature(A, "A"), _signature(B, "B"), _signature(C, "C"), unordered)
+        key, _found(_signature(A, "A"), _signature(B, "B"), _signature(C, "C"), unordered, stream)
     )
     return known.of_torch(seen, A, B, C, scalar("alpha", alpha), scalar("beta", beta))
 
@@ -163,25 +163,69 @@ def _described(x: Any, name: str) -> tuple[Any, ...]:
     return found.shape, found.strides, found.address & 15, found.device
 
 
+def _found(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool, stream: Any) -> Kernel:
+    """The kernel, after tuning where that is asked for and the shape is new."""
+    from gemmgen.dispatch import autotune
+
+    seconds = autotune.budget()
+    if seconds is not None and a[3] != HOST and not autotune.capturing(stream):
+        _tuned(a, b, c, unordered, seconds)
+    return _kernel(a, b, c, unordered)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _tuned(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool, seconds: float) -> None:
+    """Tune the shape of operands of these descriptions, where it has no record of the user's."""
+    from gemmgen.dispatch.autotune import before_first_call
+    from gemmgen.runtime import device as devices
+    from gemmgen.tune.gpu import gpu_of
+
+    asked = _question(a, b, c)
+    if asked is None:
+        return
+    shape, align, layout, _ = asked
+    choice = _choice(shape, align, a[3], unordered, layout)
+    if choice.source != "records" and before_first_call(shape, align, layout, a[3], seconds, gpu_of(devices.get(a[3]))):
+        for cached in (_kernel, _kernel_of, _choice, _machine, _own, _stale):
+            cached.cache_clear()
+
+
 @lru_cache(maxsize=REMEMBERED)
 def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool = False) -> Kernel:
     """The kernel for operands of these descriptions. What does not fit together, the kernel itself refuses."""
+    asked = _question(a, b, c)
+    if asked is None:
+        matrices = len(a[0]) == len(b[0]) == 2 and (c is None or len(c[0]) == 2)
+        return _kernel_of((1, 1, 1), (4, 4, 4), a[3] if matrices else HOST, False)
+    shape, align, layout, turned = asked
+    return _kernel_of(shape, align, a[3], unordered, layout, turned)
+
+
+def _question(
+    a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None
+) -> tuple[Shape, Align, Layout, bool] | None:
+    """What to choose for: shape, alignment and layout; of C^T = B^T A^T, "turned", where C lies by columns. None for
+    operands that do not fit together, or a C that no kernel can write."""
     if len(a[0]) != 2 or len(b[0]) != 2 or (c is not None and len(c[0]) != 2):
-        return _kernel_of((1, 1, 1), (4, 4, 4), HOST, False)
+        return None
     (m, k), n = a[0], b[0][1]
     if b[0][0] != k or (c is not None and tuple(c[0]) != (m, n)):
-        return _kernel_of((1, 1, 1), (4, 4, 4), a[3], False)
+        return None
     c = c or ((m, n), (n, 1), 0)
-    if n > 1 and c[1][1] != 1 and (m == 1 or c[1][0] != 1):  # an output that no kernel can write
-        return _kernel_of((1, 1, 1), (4, 4, 4), a[3], False)
-    letters = _letter(a), _letter(b)
-    align = _aligned(a, letters[0]), _aligned(b, letters[1]), _aligned(c, by_columns := _letter(c))
-    if by_columns == "t":  # C^T = B^T A^T, by rows
-        flip = {"n": "t", "t": "n"}
-        turned: Any = flip[letters[1]] + flip[letters[0]]
-        return _kernel_of((n, m, k), (align[1], align[0], align[2]), a[3], unordered, turned, True)
-    layout: Any = "".join(letters)
-    return _kernel_of((m, n, k), align, a[3], unordered, layout)
+    if n > 1 and c[1][1] != 1 and (m == 1 or c[1][0] != 1):
+        return None
+    one, other, lies = _letter(a), _letter(b), _letter(c)
+    align = _aligned(a, one), _aligned(b, other), _aligned(c, lies)
+    if lies == "n":
+        return (m, n, k), align, _layout(one, other), False
+    flip = {"n": "t", "t": "n"}
+    return (n, m, k), (align[1], align[0], align[2]), _layout(flip[other], flip[one]), True
+
+
+def _layout(a: str, b: str) -> Layout:
+    from gemmgen.tune.pool import LAYOUTS
+
+    return next(layout for layout in LAYOUTS if layout == a + b)
 
 
 def _letter(described: tuple[Any, ...]) -> str:
@@ -290,6 +334,6 @@ def _recorded(wanted: Callable[[Records], list[Record]]) -> tuple[Winner, ...]:
 
 def forget() -> None:
     """Choose anew at the next calls, for example after tuning in this process."""
-    for cached in (_kernel, _kernel_of, _shared, _choice, _machine, _own, _stale):
+    for cached in (_kernel, _kernel_of, _shared, _choice, _machine, _own, _stale, _tuned):
         cached.cache_clear()
     _SEEN.clear()

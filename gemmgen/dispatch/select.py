@@ -64,7 +64,8 @@ def choose(
     ``stale`` winners, which were measured under another driver or NVRTC, are its prior (see ``by_model``). Raises
     GemmgenError where even that has nothing to offer.
     """
-    rows: list[tuple[Winner, Source]] = [*((w, "records") for w in own), *((w, "shipped") for w in shipped)]
+    mine = sorted((w for w in own if w.shape == shape), key=lambda w: w.seconds or 0.0)
+    rows: list[tuple[Winner, Source]] = [*((w, "records") for w in mine), *((w, "shipped") for w in shipped)]
     for winner, source in rows:
         if (winner.shape, winner.align) != (shape, align):
             continue
@@ -127,7 +128,7 @@ def by_cover(shape: Shape, align: Align, layout: Layout, cover: Cover, prior: Se
     """The kernel of the cover with the least modelled time; of those that are CLOSE to it, one of the ``prior``'s."""
     import numpy as np
 
-    rows = _rows(layout, _Held(cover))
+    rows = rows_of(layout, cover)
     seconds = modelled(shape, align, rows, cover)
     best = int(np.argmin(seconds))
     keys = {key_of(spec) for spec in prior}
@@ -176,6 +177,11 @@ class _Held:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Held) and other.cover is self.cover
+
+
+def rows_of(layout: Layout, cover: Cover) -> _Rows:
+    """The kernels of a cover for a layout; made once."""
+    return _rows(layout, _Held(cover))
 
 
 @lru_cache(maxsize=64)
