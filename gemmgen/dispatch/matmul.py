@@ -100,14 +100,12 @@ def choice_for(
 
     ``align`` are the bytes to which rows (or columns) of A, B and C are aligned; left out, those of packed matrices.
     """
-    from gemmgen.dispatch.select import packed_alignment
     from gemmgen.runtime.device import current
+    from gemmgen.tune.shapes import packed
 
     here = current()
     shape = (m, n, k)
-    return _choice(
-        shape, align or packed_alignment(shape, layout), HOST if here is None else here.ordinal, unordered, layout
-    )
+    return _choice(shape, align or packed(shape, layout), HOST if here is None else here.ordinal, unordered, layout)
 
 
 def choose(
@@ -127,10 +125,11 @@ def choose(
     of A, B and C are aligned; left out, those of packed matrices. ``gpu`` is a GPU's name; left out, this machine's,
     else the H200. Sizes may be 0. Nothing is compiled. Raises ArgumentError.
     """
-    from gemmgen.dispatch.select import checked_question, packed_alignment
+    from gemmgen.dispatch.select import checked_question
     from gemmgen.dispatch.select import choose as choose_among
     from gemmgen.dispatch.shipped import shipped
     from gemmgen.target import gpu as gpu_named
+    from gemmgen.tune.shapes import packed
 
     shape, layout = checked_question(m, n, k, dtype, layout, batch)
     if gpu is None:
@@ -139,7 +138,7 @@ def choose(
     found = shipped(row.arch)
     mine = found is not None and row.title.startswith(found.gpu)
     rows = found.rows if found is not None and mine else ()
-    return choose_among(shape, align or packed_alignment(shape, layout), row, rows, layout=layout)
+    return choose_among(shape, align or packed(shape, layout), row, rows, layout=layout)
 
 
 def _signature(x: Any, name: str) -> tuple[Any, ...]:

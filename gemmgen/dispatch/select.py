@@ -17,8 +17,9 @@ from gemmgen.launch.placement import FETCHES_WORTH_A_COPY, PRODUCTS_WORTH_A_COPY
 from gemmgen.tune import cost
 from gemmgen.tune.cover import Cover, cover_for
 from gemmgen.tune.families import default_specs, plain_specs
-from gemmgen.tune.pool import LAYOUTS, Layout
-from gemmgen.tune.shapes import Align, Shape, alignment_of
+from gemmgen.tune.features import layout_of
+from gemmgen.tune.pool import LAYOUTS, Layout, swaps
+from gemmgen.tune.shapes import Align, Shape
 from gemmgen.tune.space import key_of, ranked, refused, space
 
 if TYPE_CHECKING:
@@ -88,11 +89,7 @@ def _specs_for(winners: Sequence[Winner], shape: Shape, align: Align, gpu: Gpu) 
 
 def served(spec: Spec, layout: Layout) -> bool | None:
     """Whether a kernel computes a layout (C by rows) with its operands swapped; None where it reads others."""
-    orders = tuple("n" if o.order == "row" else "t" for o in (spec.A, spec.B, spec.C))
-    if orders == (*layout, "n"):
-        return False
-    flipped = {"n": "t", "t": "n"}
-    return True if orders == (flipped[layout[1]], flipped[layout[0]], "t") else None
+    return swaps(spec) if layout_of(spec) == layout else None
 
 
 def legal(text: str, gpu: Gpu) -> Spec | None:
@@ -231,12 +228,6 @@ def by_model(
 
 
 # --- The public question ----------------------------------------------------------------------------------------------
-
-
-def packed_alignment(shape: Shape, layout: Layout) -> Align:
-    """The alignment of packed matrices of a layout, C by rows."""
-    m, n, k = shape
-    return alignment_of((k if layout[0] == "n" else m, n if layout[1] == "n" else k, n))
 
 
 def checked_question(m: Any, n: Any, k: Any, dtype: Any, layout: Any, batch: Any) -> tuple[Shape, Layout]:

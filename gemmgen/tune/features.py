@@ -6,12 +6,29 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gemmgen.tune.cost import CLUSTER, CONSTANTS, SECOND, WHOLE, Kernels
+from gemmgen.tune.pool import LAYOUTS, Layout, swaps
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
+    from gemmgen.tune.shapes import Shape
 
 ADDING = frozenset({"dependentLaunch", "clusterReduce", "atomics"})
 CLOCK = 1.755e9
+
+
+def layout_of(spec: Spec) -> Layout:
+    """The layout that a spec computes, C by rows: with operands swapped where its own C is by columns."""
+    orders = [x.order for x in (spec.A, spec.B)]
+    if swaps(spec):
+        orders = ["row" if order == "col" else "col" for order in reversed(orders)]
+    letters = "".join("n" if order == "row" else "t" for order in orders)
+    return next(layout for layout in LAYOUTS if layout == letters)
+
+
+def own_shape(spec: Spec, shape: Shape) -> Shape:
+    """The shape of a caller's product as a spec computes it."""
+    m, n, k = shape
+    return (n, m, k) if swaps(spec) else shape
 
 
 def how_added(spec: Spec) -> int:

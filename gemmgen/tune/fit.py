@@ -249,3 +249,32 @@ def cover(measured: Any, baseline: Any, size: int) -> list[int]:
         chosen.append(best)
         now = np.minimum(now, logs[:, best])
     return chosen
+
+
+SHIPPED = 90
+"""Kernels that ship at most."""
+
+
+def cover_document(found: Measured, arch: str, size: int = SHIPPED) -> tuple[str, dict[str, Any]]:
+    """The text of the cover's file, and what is to be said of it: how far the model is off, and what a choice by it
+    costs against the best of the pool."""
+    import numpy as np
+
+    from gemmgen.tune.cover import document
+
+    kernels, rates = fitted(found)
+    times = table(found)
+    chosen = cover(times, found.baseline, size)
+    specs = tuple(found.specs[i] for i in chosen)
+    some = Kernels(*(getattr(kernels, x)[chosen] for x in ("block", "parts", "how", "resident", "constants")))
+    text = document(specs, some, rates, arch=arch, **found.facts)
+    miss = np.abs(np.log(modelled(kernels, found.points, rates) / found.points.seconds))
+    best = times.min(1)
+    facts = {
+        "kernels": len(chosen),
+        "points": len(found.points.seconds),
+        "median_miss": float(np.median(miss)),
+        "cover_over_best": float(np.exp(np.log(times[:, chosen].min(1) / best).mean())),
+        "best_over_cublas": float(np.exp(np.log(found.baseline / best).mean())),
+    }
+    return text, facts
