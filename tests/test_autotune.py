@@ -107,7 +107,7 @@ def test_a_new_shape_is_tuned_once_and_never_while_a_graph_is_captured(
 
     module = sys.modules["gemmgen.dispatch.matmul"]
     asked: list[Any] = []
-    monkeypatch.setattr(tuning, "capturing", lambda stream: captured)
+    monkeypatch.setattr(module, "capturing", lambda stream: captured)
     monkeypatch.setattr(module, "_tuned", lambda *a: asked.append(a))
     monkeypatch.setattr(module, "_kernel", lambda *a: "kernel")
     lies = ((8, 8), (8, 1), 0, 0)

@@ -94,8 +94,8 @@ def candidates(shape: Shape, align: Align, layout: Layout, gpu: Gpu) -> list[Spe
     """The kernels to time, the most promising first: those of the cover, as operands lie."""
     import numpy as np
 
-    from gemmgen.dispatch.select import modelled, rows_of, served
-    from gemmgen.tune.cover import cover_for
+    from gemmgen.tune.cover import cover_for, modelled, rows_of
+    from gemmgen.tune.features import served
 
     cover = cover_for(gpu)
     if cover is None:

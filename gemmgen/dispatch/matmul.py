@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
+from gemmgen.dispatch.autotune import budget, capturing
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -164,10 +165,8 @@ def _described(x: Any, name: str) -> tuple[Any, ...]:
 
 def _found(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool, stream: Any) -> Kernel:
     """The kernel, after tuning where that is asked for and the shape is new."""
-    from gemmgen.dispatch import autotune
-
-    seconds = autotune.budget()
-    if seconds is not None and a[3] != HOST and not autotune.capturing(stream):
+    seconds = budget()
+    if seconds is not None and a[3] != HOST and not capturing(stream):
         _tuned(a, b, c, unordered, seconds)
     return _kernel(a, b, c, unordered)
 

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import ArgumentError, GemmgenError, SpecError, one_of, whole_number
 from gemmgen.dispatch.shipped import Winner
-from gemmgen.launch.placement import FETCHES_WORTH_A_COPY, PRODUCTS_WORTH_A_COPY
-from gemmgen.tune import cost
-from gemmgen.tune.cover import Cover, cover_for
+from gemmgen.tune.cover import Cover, cover_for, modelled, rows_of
 from gemmgen.tune.families import default_specs, plain_specs
-from gemmgen.tune.features import layout_of
-from gemmgen.tune.pool import LAYOUTS, Layout, swaps
+from gemmgen.tune.features import served
+from gemmgen.tune.pool import LAYOUTS, Layout
 from gemmgen.tune.shapes import Align, Shape
 from gemmgen.tune.space import key_of, ranked, refused, space
 
@@ -87,11 +85,6 @@ def _specs_for(winners: Sequence[Winner], shape: Shape, align: Align, gpu: Gpu) 
     return [spec for spec in found if spec is not None]
 
 
-def served(spec: Spec, layout: Layout) -> bool | None:
-    """Whether a kernel computes a layout (C by rows) with its operands swapped; None where it reads others."""
-    return swaps(spec) if layout_of(spec) == layout else None
-
-
 def legal(text: str, gpu: Gpu) -> Spec | None:
     """The spec of a record, where this gemmgen and the GPU can still make a kernel of it."""
     spec = _parsed(text)
@@ -111,16 +104,6 @@ def _parsed(text: str) -> Spec | None:
 # --- By the cover -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The kernels of a cover that compute a layout: as it lies, or after copies of A, of B, or of both."""
-
-    positions: Any  # of the cover's specs
-    kernels: cost.Kernels
-    swapped: Any
-    copied: tuple[Any, Any]  # whether A, and B, are copied
-
-
 def by_cover(shape: Shape, align: Align, layout: Layout, cover: Cover, prior: Sequence[Spec] = ()) -> Choice:
     """The kernel of the cover with the least modelled time; of those that are CLOSE to it, one of the ``prior``'s."""
     import numpy as np
@@ -135,71 +118,6 @@ def by_cover(shape: Shape, align: Align, layout: Layout, cover: Cover, prior: Se
     said = f"model, constants of the {cover.scaled_from} scaled" if cover.scaled_from else "model"
     spec = cover.specs[int(rows.positions[best])]
     return Choice(spec, said, None, float(seconds[best]), bool(rows.swapped[best]))
-
-
-def modelled(shape: Shape, align: Align, rows: _Rows, cover: Cover) -> Any:
-    """Seconds of every row for a product of the caller's shape and alignment."""
-    import numpy as np
-
-    m, n, k = shape
-    swapped, rates = rows.swapped, cover.rates
-    size = np.where(swapped, n, m), np.where(swapped, m, n), np.full(len(swapped), k)
-    bm, bn, bk = rows.kernels.block.T
-    large = float(m) * n * k >= PRODUCTS_WORTH_A_COPY
-    down, across = np.where(swapped, bn, bm), np.where(swapped, bm, bn)  # of the caller's C
-    extra, off = np.zeros(len(swapped)), np.zeros(len(swapped), bool)
-    operands = (((m, k), rows.copied[0], align[0], -(-n // across)), ((k, n), rows.copied[1], align[1], -(-m // down)))
-    for sides, turned, bytes_, fetches in operands:
-        padded = ~turned & (bytes_ < WIDEST) & (fetches >= FETCHES_WORTH_A_COPY) & large
-        extra += np.where(turned, cost.copied_s(*sides, rates, turned=True), 0.0)
-        extra += np.where(padded, cost.copied_s(*sides, rates, turned=False), 0.0)
-        off |= ~turned & ~padded & (bytes_ < WIDEST)
-    off |= align[2] < WIDEST
-    whole = (size[0] % bm == 0) & (size[1] % bn == 0) & (size[2] % bk == 0)
-    variant = np.where(off, cost.UNALIGNED, np.where(whole, cost.EXACT, cost.GUARDED))
-    return cost.seconds(rows.kernels, size, variant, rates) + extra
-
-
-WIDEST = 16
-
-
-@dataclass(frozen=True)
-class _Held:
-    """A cover as an argument that is remembered by its identity."""
-
-    cover: Cover
-
-    def __hash__(self) -> int:
-        return id(self.cover)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and other.cover is self.cover
-
-
-def rows_of(layout: Layout, cover: Cover) -> _Rows:
-    """The kernels of a cover for a layout; made once."""
-    return _rows(layout, _Held(cover))
-
-
-@lru_cache(maxsize=64)
-def _rows(layout: Layout, held: _Held) -> _Rows:
-    import numpy as np
-
-    cover = held.cover
-    found: list[tuple[int, bool, bool, bool]] = []
-    for other in LAYOUTS:
-        copied = other[0] != layout[0], other[1] != layout[1]
-        if any(c and letter == "n" for c, letter in zip(copied, layout, strict=True)):
-            continue  # what lies by rows is never turned
-        for i, spec in enumerate(cover.specs):
-            swapped = served(spec, other)
-            if swapped is not None:
-                found.append((i, swapped, *copied))
-    columns = [np.array(column) for column in zip(*found, strict=True)]
-    positions = columns[0]
-    ks = cover.kernels
-    taken = cost.Kernels(*(getattr(ks, name)[positions] for name in ("block", "parts", "how", "resident", "constants")))
-    return _Rows(positions, taken, columns[1], (columns[2], columns[3]))
 
 
 # --- By the tuner's model: where there is no cover --------------------------------------------------------------------

@@ -12,9 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.ir.types import VECTOR_BYTES as WIDEST
+from gemmgen.launch.placement import FETCHES_WORTH_A_COPY, PRODUCTS_WORTH_A_COPY
 from gemmgen.target import GPUS, Gpu
+from gemmgen.tune import cost
 from gemmgen.tune.cost import CONSTANTS, Kernels, Rates
-from gemmgen.tune.features import kernels_of
+from gemmgen.tune.features import kernels_of, served
+from gemmgen.tune.pool import LAYOUTS, Layout
+from gemmgen.tune.shapes import Align, Shape
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -94,3 +99,78 @@ def document(specs: tuple[Spec, ...], kernels: Kernels, rates: Rates, **facts: A
         for spec, resident, constants in zip(specs, kernels.resident, kernels.constants, strict=True)
     ]
     return json.dumps({**facts, "rates": vars(rates), "rows": rows}, indent=1) + "\n"
+
+
+# --- The kernels of a cover for a layout ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The kernels of a cover that compute a layout: as it lies, or after copies of A, of B, or of both."""
+
+    positions: Any  # of the cover's specs
+    kernels: cost.Kernels
+    swapped: Any
+    copied: tuple[Any, Any]  # whether A, and B, are copied
+
+
+def modelled(shape: Shape, align: Align, rows: Rows, cover: Cover) -> Any:
+    """Seconds of every row for a product of the caller's shape and alignment."""
+    import numpy as np
+
+    m, n, k = shape
+    swapped, rates = rows.swapped, cover.rates
+    size = np.where(swapped, n, m), np.where(swapped, m, n), np.full(len(swapped), k)
+    bm, bn, bk = rows.kernels.block.T
+    large = float(m) * n * k >= PRODUCTS_WORTH_A_COPY
+    down, across = np.where(swapped, bn, bm), np.where(swapped, bm, bn)  # of the caller's C
+    extra, off = np.zeros(len(swapped)), np.zeros(len(swapped), bool)
+    operands = (((m, k), rows.copied[0], align[0], -(-n // across)), ((k, n), rows.copied[1], align[1], -(-m // down)))
+    for sides, turned, bytes_, fetches in operands:
+        padded = ~turned & (bytes_ < WIDEST) & (fetches >= FETCHES_WORTH_A_COPY) & large
+        extra += np.where(turned, cost.copied_s(*sides, rates, turned=True), 0.0)
+        extra += np.where(padded, cost.copied_s(*sides, rates, turned=False), 0.0)
+        off |= ~turned & ~padded & (bytes_ < WIDEST)
+    off |= align[2] < WIDEST
+    whole = (size[0] % bm == 0) & (size[1] % bn == 0) & (size[2] % bk == 0)
+    variant = np.where(off, cost.UNALIGNED, np.where(whole, cost.EXACT, cost.GUARDED))
+    return cost.seconds(rows.kernels, size, variant, rates) + extra
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A cover as an argument that is remembered by its identity."""
+
+    cover: Cover
+
+    def __hash__(self) -> int:
+        return id(self.cover)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held) and other.cover is self.cover
+
+
+def rows_of(layout: Layout, cover: Cover) -> Rows:
+    """The kernels of a cover for a layout; made once."""
+    return _rows(layout, _Held(cover))
+
+
+@lru_cache(maxsize=64)
+def _rows(layout: Layout, held: _Held) -> Rows:
+    import numpy as np
+
+    cover = held.cover
+    found: list[tuple[int, bool, bool, bool]] = []
+    for other in LAYOUTS:
+        copied = other[0] != layout[0], other[1] != layout[1]
+        if any(c and letter == "n" for c, letter in zip(copied, layout, strict=True)):
+            continue  # what lies by rows is never turned
+        for i, spec in enumerate(cover.specs):
+            swapped = served(spec, other)
+            if swapped is not None:
+                found.append((i, swapped, *copied))
+    columns = [np.array(column) for column in zip(*found, strict=True)]
+    positions = columns[0]
+    ks = cover.kernels
+    taken = cost.Kernels(*(getattr(ks, name)[positions] for name in ("block", "parts", "how", "resident", "constants")))
+    return Rows(positions, taken, columns[1], (columns[2], columns[3]))

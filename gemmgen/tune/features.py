@@ -25,6 +25,11 @@ def layout_of(spec: Spec) -> Layout:
     return next(layout for layout in LAYOUTS if layout == letters)
 
 
+def served(spec: Spec, layout: Layout) -> bool | None:
+    """Whether a kernel computes a layout (C by rows) with its operands swapped; None where it reads others."""
+    return swaps(spec) if layout_of(spec) == layout else None
+
+
 def own_shape(spec: Spec, shape: Shape) -> Shape:
     """The shape of a caller's product as a spec computes it."""
     m, n, k = shape

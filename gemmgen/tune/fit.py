@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.tune import cost
 from gemmgen.tune.cost import Kernels, Rates
 from gemmgen.tune.features import base_of, guess, kernels_of, resident_of
-from gemmgen.tune.pool import swaps
+from gemmgen.tune.pool import LAYOUTS, Layout, swaps
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
+    from gemmgen.tune.cover import Cover
+    from gemmgen.tune.shapes import Shape
 
 PULL = (0.5, 0.6, 0.25, 0.7, 0.15, 0.35, 0.5)
 """How far, in the logarithm, each constant may easily be from its guess."""
@@ -251,30 +253,74 @@ def cover(measured: Any, baseline: Any, size: int) -> list[int]:
     return chosen
 
 
-SHIPPED = 90
+SHIPPED = 110
 """Kernels that ship at most."""
+PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Into how many parts K may be split by a kernel that a second one follows; by clusters, those up to 8 of the pool."""
+DRAWN, SEED = 900, 77
+"""Shapes for which the kernels that ship are picked, beside those that were timed."""
+
+
+def candidates(found: Measured, kernels: Kernels) -> tuple[tuple[Spec, ...], Kernels]:
+    """The measured specs, and their splits of K into other numbers of parts, which share their constants."""
+    import numpy as np
+
+    counts = np.bincount(found.points.kernel, minlength=len(found.specs))
+    bases = [base_of(s) for s in found.specs]
+    points = {base: sum(int(counts[i]) for i, b in enumerate(bases) if b == base) for base in set(bases)}
+    made: dict[Spec, int] = {}
+    for i, spec in enumerate(found.specs):
+        if points[bases[i]] >= LEAST:
+            made.setdefault(spec, i)
+    for spec, i in list(made.items()):
+        if spec.split_k > 1 and spec.has("dependentLaunch"):
+            for parts in PARTS:
+                made.setdefault(spec.replace(split_k=parts), i)
+    specs, places = tuple(made), list(made.values())
+    fields = {x: getattr(kernels, x)[places] for x in ("block", "how", "resident", "constants")}
+    return specs, Kernels(parts=np.array([s.split_k for s in specs]), **fields)
+
+
+def modelled_table(some: Cover, cases: Sequence[tuple[Shape, Layout]]) -> Any:
+    """Modelled seconds of every kernel of a cover at every case, the best of the ways to call it."""
+    import numpy as np
+
+    from gemmgen.tune.cover import modelled as at
+    from gemmgen.tune.cover import rows_of
+    from gemmgen.tune.shapes import packed
+
+    seconds = np.full((len(cases), len(some.specs)), np.inf)
+    for row, (shape, layout) in zip(seconds, cases, strict=True):
+        rows = rows_of(layout, some)
+        np.minimum.at(row, rows.positions, at(shape, packed(shape, layout), rows, some))
+    return seconds
 
 
 def cover_document(found: Measured, arch: str, size: int = SHIPPED) -> tuple[str, dict[str, Any]]:
-    """The text of the cover's file, and what is to be said of it: how far the model is off, and what a choice by it
-    costs against the best of the pool."""
+    """The text of the cover's file, and what is to be said of it: how far the model is off, and what the choice among
+    the kernels that ship costs against the best of the pool."""
     import numpy as np
 
-    from gemmgen.tune.cover import document
+    from gemmgen.tune.cover import Cover, document
+    from gemmgen.tune.suite import F32, drawn
 
     kernels, rates = fitted(found)
-    times = table(found)
-    chosen = cover(times, found.baseline, size)
-    specs = tuple(found.specs[i] for i in chosen)
-    some = Kernels(*(getattr(kernels, x)[chosen] for x in ("block", "parts", "how", "resident", "constants")))
-    text = document(specs, some, rates, arch=arch, **found.facts)
-    miss = np.abs(np.log(modelled(kernels, found.points, rates) / found.points.seconds))
+    specs, pool = candidates(found, kernels)
+    cases = [*drawn(DRAWN, SEED), *((shape, layout) for shape in F32 for layout in LAYOUTS)]
+    times = modelled_table(Cover(specs, pool, rates), cases)
+    curve = [cover(times, np.zeros(len(cases)), n) for n in (size, size // 2, size // 4)]
     best = times.min(1)
+    chosen = curve[0]
+    fields = {x: getattr(pool, x)[chosen] for x in ("block", "parts", "how", "resident", "constants")}
+    text = document(tuple(specs[i] for i in chosen), Kernels(**fields), rates, arch=arch, **found.facts)
+    miss = np.abs(np.log(modelled(kernels, found.points, rates) / found.points.seconds))
+    measured = table(found)
+    there = np.isfinite(measured.min(1))
     facts = {
-        "kernels": len(chosen),
+        "candidates": len(specs),
         "points": len(found.points.seconds),
         "median_miss": float(np.median(miss)),
-        "cover_over_best": float(np.exp(np.log(times[:, chosen].min(1) / best).mean())),
-        "best_over_cublas": float(np.exp(np.log(found.baseline / best).mean())),
+        "cost_of_fewer": {len(c): float(np.exp(np.log(times[:, c].min(1) / best).mean())) for c in curve},
+        "best_over_cublas": float(np.exp(np.log(found.baseline / measured.min(1))[there].mean())),
     }
     return text, facts
