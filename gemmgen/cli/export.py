@@ -9,13 +9,18 @@ import typer
 
 from gemmgen.cli import exits, output
 from gemmgen.cli.files import named
-from gemmgen.cli.options import Arch, Json, Set, Size, SomeSpecs, parse_size
+from gemmgen.cli.options import Arch, Json, Set, Size, parse_size
 from gemmgen.cli.specs import load_specs
 from gemmgen.diagnostics import escaped
 
+OptionalSpecs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[SPEC]...", help="Spec files, or names of the ladder's specs, such as warptile."),
+]
+
 
 def export(
-    specs: SomeSpecs = None,
+    specs: OptionalSpecs = None,
     output_to: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Directory of the project, which is named as it.")
     ] = "kernels",
