@@ -23,6 +23,7 @@ from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
+from gemmgen.tile.lane_sums import LaneSums, lane_sums
 from gemmgen.tile.statements import (
     AddLanes,
     AddUp,
@@ -132,7 +133,24 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
 def _finish(w: Parts) -> list[Stmt]:
     if w.s.p.product.lanes_k == 1:
         return _store(w)
-    return [If(w.at.lane.eq(0), tuple(_store(w)), why="the first lane of those that have the same sums stores them")]
+    out: list[Stmt] = []
+    shared = lane_sums(w.s.p)
+    stored = _store(replace(w, at=_kept(w, shared, out)))
+    if shared.rest == 1:
+        return out + stored
+    first = (w.at.lane % shared.rest).eq(0)
+    return [*out, If(first, tuple(stored), why="one of the lanes that have the same sums stores them")]
+
+
+def _kept(w: Parts, shared: LaneSums, out: list[Stmt]) -> Place:
+    """Where in C the sums lie that a lane has kept."""
+    row, col = w.at.row, w.at.col
+    for x in shared.halvings:
+        offset = w.at.lane // x.apart % 2 * x.half
+        row, col = (row + offset, col) if x.dim == "m" else (row, col + offset)
+    row = let(out, "keptRow", row, "first row of the sums that this lane has kept")
+    col = let(out, "keptCol", col, "and their first column")
+    return replace(w.at, row=row, col=col, tm=Const(shared.rows), tn=Const(shared.cols))
 
 
 def _store(w: Parts) -> list[Stmt]:
@@ -171,12 +189,12 @@ def _turns(w: Parts, turn: Turn, body: tuple[TileStmt, ...]) -> Lowered:
     if k.direct:
         k0 = here.starts(0, out)
         out += [LetPointer(k.tile(x, k0)) for x in k.direct]
-    out += _kept(here, body)
+    out += _registers(here, body)
     inner, _ = walk(w, here, body)
     return [For(var, Const(0), k.number, Const(1), (*out, *inner))], turn
 
 
-def _kept(turn: Turn, body: tuple[TileStmt, ...]) -> list[Stmt]:
+def _registers(turn: Turn, body: tuple[TileStmt, ...]) -> list[Stmt]:
     """Registers that hold the next tile through the products of this one."""
     held = [c.operand for x in body if isinstance(x, Bring) and x.part == "fetch" for c in x.copies]
     return [

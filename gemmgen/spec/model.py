@@ -49,6 +49,12 @@ TOGGLES: tuple[Toggle, ...] = (
         needs=("smem",),
         math="fma",
     ),
+    Toggle(
+        "transposeB",
+        "store the B tile by columns, so that neighbours along k are contiguous",
+        needs=("smem",),
+        math="fma",
+    ),
     Toggle("float4", "move 16 bytes per access instead of 4", needs=("smem",), lanes=True),
     Toggle(
         "warptile",
@@ -197,6 +203,14 @@ class Spec:
         line="lanes_k",
         form="number",
         choices=(1, 2, 4, 8, 16, 32),
+    )
+    lane_walk: str | None = setting(
+        None,
+        "dimension of C along which consecutive lanes go; left out, that of C's lines with coalescing",
+        line="lane_walk",
+        form="word",
+        pattern="[mn]",
+        example="n",
     )
     split_k: int = setting(
         1,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from math import gcd
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
@@ -16,6 +17,7 @@ from gemmgen.isa.table import Completion
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import swizzles
+from gemmgen.tile.lane_sums import lane_sums
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
@@ -70,6 +72,13 @@ def transpose_a(p: TileProgram, spec: Spec) -> TileProgram:
     """As is kept with k slowest: the rows that one thread needs at one k become neighbours."""
     why = "transposed, so that the rows a thread needs at one k are neighbours"
     flip = tuple(replace(b, layout=b.layout.transposed, why=why) if b.operand == "A" else b for b in p.buffers)
+    return replace(p, buffers=flip)
+
+
+def transpose_b(p: TileProgram, spec: Spec) -> TileProgram:
+    """Bs is kept with n slowest: what is read along k is contiguous."""
+    why = "by columns, so that neighbours along k are contiguous"
+    flip = tuple(replace(b, layout=b.layout.transposed, why=why) if b.operand == "B" else b for b in p.buffers)
     return replace(p, buffers=flip)
 
 
@@ -132,6 +141,13 @@ def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, copies=copies, product=replace(p.product, levels=levels))
 
 
+def lane_walk(p: TileProgram, spec: Spec) -> TileProgram:
+    """Consecutive lanes go along one dimension of C, however C lies: what they read of shared memory depends on it."""
+    along: Dim = "m" if spec.lane_walk == "m" else "n"
+    levels = tuple(replace(x, walk=along) if x.name == "lane" else x for x in p.product.levels)
+    return replace(p, product=replace(p.product, levels=levels))
+
+
 def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
     """Copies go past the registers and are waited for later, where each moves enough bytes."""
     return replace(p, copies=transports(p, CpAsync(), spec.has("float4")))
@@ -186,7 +202,10 @@ def lanes_k(p: TileProgram, spec: Spec) -> TileProgram:
         b_width=run if "B" in runs else 1,
     )
     block = p.block if p.buffers else (*p.block[:2], spec.lanes_k * run)
-    return replace(p, product=product, block=block)
+    made = replace(p, product=product, block=block)
+    kept = lane_sums(made)
+    most = kept.cols if p.contiguous("C") == "n" else kept.rows
+    return replace(made, output=replace(p.output, width=gcd(p.output.width, most)))
 
 
 def _read_along_k(p: TileProgram) -> Iterator[tuple[OperandName, int, *tuple[int, ...]]]:
@@ -329,11 +348,13 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("smem", smem),
     (None, as_it_lies),
     ("transposeA", transpose_a),
+    ("transposeB", transpose_b),
     ("pad_a", pad("A")),
     ("pad_b", pad("B")),
     ("smemSwizzle", smem_swizzle),
     ("warptile", warptile),
     ("coalescing", coalescing),
+    ("lane_walk", lane_walk),
     (None, mma),
     ("ldmatrix", ldmatrix),
     ("cpasync", cpasync),
@@ -360,7 +381,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     (None, guards),
 )
 
-_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form == "number"}
+_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form in ("number", "word")}
 
 
 def build(spec: Spec, variant: Variant) -> TileProgram:
