@@ -23,10 +23,14 @@ SECONDS = 400.0
 
 def tasks_of(cases: Sequence[tuple[Shape, Layout]], options: Any) -> list[Task]:
     """A task for each shape: the default space where A and B lie by rows, else the pool of the layout."""
+    from gemmgen.tune.features import layout_of
     from gemmgen.tune.pool import pool
     from gemmgen.tune.share import Task
 
-    texts = {x: tuple(s.to_text(comment=False) for s in pool(x)) for x in dict.fromkeys(c[1] for c in cases)}
+    texts = {
+        x: tuple(s.to_text(comment=False) for s in pool(x) if layout_of(s) == x)
+        for x in dict.fromkeys(layout for _, layout in cases)
+    }
     return [Task(shape, None if layout == "nn" else texts[layout], {}, options) for shape, layout in cases]
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, Variant
 from gemmgen.tune import cost
-from gemmgen.tune.features import kernels_of, resident_of
+from gemmgen.tune.features import kernels_of, layout_of, resident_of
 from gemmgen.tune.pool import LAYOUTS, Layout, pool, swaps
 from gemmgen.tune.shapes import Shape
 
@@ -252,7 +252,7 @@ def timed(found: Found, bench: Bench, plan: Plan, target: Target, end: float, ke
     checked: dict[tuple[int, int], bool] = {}
     rng = random.Random(0)
     place = {spec: i for i, spec in enumerate(found.specs)}
-    rows = {layout: [place[s] for s in pool(layout, plan.name) if s in place] for layout in LAYOUTS}
+    rows = {x: [place[s] for s in pool(x, plan.name) if s in place and layout_of(s) == x] for x in LAYOUTS}
     models = {
         x: kernels_of([found.specs[i] for i in rows[x]], None, [resident.get(found.specs[i], 1) for i in rows[x]])
         for x in LAYOUTS

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.tune import cost
 from gemmgen.tune.cost import Kernels, Rates
-from gemmgen.tune.features import base_of, guess, kernels_of, resident_of
+from gemmgen.tune.features import base_of, guess, kernels_of, layout_of, resident_of
 from gemmgen.tune.pool import LAYOUTS, Layout, swaps
 
 if TYPE_CHECKING:
@@ -75,7 +75,12 @@ def read(text: str) -> Measured:
     cases = tuple((m, n, k, layout) for m, n, k, layout, _ in found["baseline"])
     bad = {int(place.split()[0]) for place, why in found["failed"].items() if "wrong" in why}
     number = _cases_of(found, cases, specs)
-    kept = [(p, at) for p, at in zip(found["points"], number, strict=True) if p[0] not in bad and at >= 0]
+    lies = [layout_of(s) for s in specs]
+    kept = [
+        (p, at)
+        for p, at in zip(found["points"], number, strict=True)
+        if p[0] not in bad and at >= 0 and cases[at][3] == lies[p[0]]
+    ]
     rows = np.array([[*p, at] for p, at in kept], float)
     kernel = rows[:, 0].astype(int)
     turned = np.array([swaps(s) for s in specs])[kernel]
