@@ -21,7 +21,7 @@ from gemmgen.tune.suite import drawn, read_cases
 from gemmgen.tune.tuner import Options
 
 SHAPES = [(64 * i, 128, 64) for i in range(1, 5)]
-TEXT = "kernel k\ntile block 64x64x8\ntile thread 4x4\nuse coalescing, smem\ntune stages 1, 2\n"
+TEXT = "kernel k\ntile block 64x64x8\ntile thread 4x4\nuse coalescing, smem\n"
 
 
 class FakeRay:
@@ -57,7 +57,7 @@ class Node:
 
 
 def tasks() -> list[Task]:
-    return [Task(shape, (TEXT,), {}, Options(timings=4)) for shape in SHAPES]
+    return [Task(shape, (TEXT,), {"stages": [1, 2]}, Options(timings=4)) for shape in SHAPES]
 
 
 def test_a_node_that_dies_in_the_middle_loses_nothing(tmp_path: Path) -> None:

@@ -326,6 +326,6 @@ def cover_document(found: Measured, arch: str, size: int = SHIPPED) -> tuple[str
         "points": len(found.points.seconds),
         "median_miss": float(np.median(miss)),
         "cost_of_fewer": {len(c): float(np.exp(np.log(times[:, c].min(1) / best).mean())) for c in curve},
-        "best_over_cublas": float(np.exp(np.log(found.baseline / measured.min(1))[there].mean())),
+        "best_over_cublas": float(np.exp(np.log(found.baseline[there] / measured.min(1)[there]).mean())),
     }
     return text, facts
