@@ -299,3 +299,50 @@ def test_operands_of_torch_are_looked_at_once_a_call(monkeypatch: pytest.MonkeyP
     assert asked == [False, True, False]
     with pytest.raises(ArgumentError, match="alpha"):
         _function(a, b, c, "2")
+
+
+@pytest.mark.parametrize("orders", [("row", "row", "col"), ("row", "col", "col"), ("col", "col", "col")])
+def test_a_swapped_kernel_gives_the_product_of_the_callers_matrices(orders: tuple[Any, Any, Any]) -> None:
+    from gemmgen.api.kernel import Kernel
+    from gemmgen.spec.model import Operand
+
+    a_order, b_order, c_order = orders
+    spec = gemmgen.parse(text("k")).replace(
+        A=Operand("f32", a_order), B=Operand("f32", b_order), C=Operand("f32", c_order)
+    )
+    kernel = Kernel(spec, "sim", swapped=True)
+    a, b, c = arrays(40, 70, 36)
+    fresh = kernel(a, b)
+    assert fresh.shape == (40, 70) and fresh.flags.c_contiguous and gemmgen.verify(fresh, a, b).ok
+    before = c.copy()
+    assert kernel(a, b, c, 2.0, 0.5) is c
+    assert gemmgen.verify(c, a, b, before, 2.0, 0.5).ok
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "question"),
+    [
+        (((8, 12), (12, 1)), ((12, 20), (20, 1)), None, ((8, 20, 12), (16, 16, 16), "nn", False)),
+        (((8, 12), (12, 1)), ((12, 20), (1, 12)), None, ((8, 20, 12), (16, 16, 16), "nt", False)),
+        (((8, 13), (1, 8)), ((13, 20), (20, 1)), None, ((8, 20, 13), (16, 16, 16), "tn", False)),
+        (((8, 12), (12, 1)), ((12, 20), (20, 1)), ((8, 20), (1, 8)), ((20, 8, 12), (16, 16, 16), "tt", True)),
+        (((8, 12), (12, 1)), ((12, 1), (1, 1)), None, ((1, 8, 12), (16, 16, 16), "nt", True)),
+        (((8, 12), (24, 2)), ((12, 21), (21, 1)), None, ((8, 21, 12), (16, 4, 4), "nn", False)),
+    ],
+)
+def test_operands_as_they_lie_become_a_question(a: Any, b: Any, c: Any, question: Any) -> None:
+    import sys
+
+    module = sys.modules["gemmgen.dispatch.matmul"]
+    described = [None if x is None else (*x, 0, 0) for x in (a, b, c)]
+    assert module._question(*described) == question
+
+
+def test_operands_that_do_not_fit_are_no_question() -> None:
+    import sys
+
+    module = sys.modules["gemmgen.dispatch.matmul"]
+    one, other = ((8, 12), (12, 1), 0, 0), ((13, 20), (20, 1), 0, 0)
+    assert module._question(one, other, None) is None
+    fits, strided = ((12, 20), (20, 1), 0, 0), ((8, 20), (40, 2), 0, 0)
+    assert module._question(one, fits, strided) is None
