@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from gemmgen.ir.program import Part
 from gemmgen.isa.table import Completion
 from gemmgen.tile.behind import Behind, Conflict, Past, buffers_of
-from gemmgen.tile.effects import Effect, Kernel, effects
+from gemmgen.tile.effects import ACCUMULATORS, TENSOR_CORES, Effect, Kernel, effects
 from gemmgen.tile.overlap import overlap
 from gemmgen.tile.program import TileProgram
-from gemmgen.tile.statements import Ahead, Bring, Clear, EachTile, Inner, Steps, TileStmt
+from gemmgen.tile.statements import Ahead, Bring, Clear, EachTile, Inner, Issue, Steps, TileStmt
 from gemmgen.tile.syncs import Kind, Side, Sync, barrier
 
 Statements = tuple[TileStmt, ...]
@@ -120,6 +120,10 @@ class _Order:
         if previous := _of(found, Kind.KERNEL):
             out.append(Sync(Kind.KERNEL, Side.ACQUIRE, _still_writing(previous), buffers_of(previous)))
             behind = behind.without(lambda x: isinstance(x.agent, Kernel))
+        if products := _of(found, Kind.PRODUCTS):
+            out.append(self.multiplied(products))
+            behind = behind.multiplied(self.p.group)
+            found = behind.conflicts(effects(self.p, s))
         among = bool(_of(found, Kind.CLUSTER))
         meets = bool(_of(found, Kind.BLOCK) or _of(found, Kind.GROUP))
         waited = _of(found, Kind.GROUP)
@@ -139,7 +143,17 @@ class _Order:
             kind = Kind.CLUSTER if among else Kind.BLOCK
             out.append(barrier(self.hazard(s, later, behind, kind), kind))
             behind = behind.meet(kind)
+        if _of(found, Kind.REGISTERS) and isinstance(s, Issue):
+            hazard = "the sums: used by this thread before, added to by the products below"
+            out.append(Sync(Kind.REGISTERS, Side.ACQUIRE, hazard))
+            behind = behind.fenced()
         return out, behind
+
+    def multiplied(self, products: Sequence[Past]) -> Sync:
+        """The wait for the products that are on their way."""
+        read = [x for x in products if x.storage != ACCUMULATORS]
+        what = f"{_names(read)}: read by the products above" if read else "the sums: written by the products above"
+        return Sync(Kind.PRODUCTS, Side.ACQUIRE, f"{what}, which this waits for", buffers_of(read))
 
     def all(self, body: Iterable[TileStmt]) -> tuple[Effect, ...]:
         return tuple(e for s in body for e in effects(self.p, s))
@@ -194,10 +208,16 @@ class _Order:
         if not isinstance(s, Ahead) and _grouped((s,)):
             out.append(_commit(s))
             behind = behind.committed()
+        if isinstance(s, Issue):
+            hazard = f"{', '.join(s.buffers)}: the products of one tile are waited for together"
+            out.append(Sync(Kind.PRODUCTS, Side.RELEASE, hazard, s.buffers))
         if self.p.pipeline.release:
             mine = {c.buffer for c in self.p.landing(Completion.BARRIER)}
             read = [_read(self.all(x), mine) for x in ((s,), later)]
             if read[0] and not read[1]:
+                if flying := [x for x in behind.past if x.agent == TENSOR_CORES and x.buffer in read[0]]:
+                    out.append(self.multiplied(flying))
+                    behind = behind.multiplied(self.p.group)
                 hazard = f"{', '.join(sorted(read[0]))}: read by this warp above, overwritten once all warps are here"
                 out.append(Sync(Kind.EMPTY, Side.RELEASE, hazard, tuple(sorted(read[0]))))
                 behind = behind.released(out[-1])

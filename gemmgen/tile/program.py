@@ -11,7 +11,7 @@ from math import prod
 from typing import Literal
 
 from gemmgen.ir.memory import declared_size
-from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
+from gemmgen.ir.types import F32, WARP, Dim, DType, Matrix, OperandName
 from gemmgen.ir.variant import Variant
 from gemmgen.isa.math import FMA, Math
 from gemmgen.isa.table import Completion
@@ -215,6 +215,11 @@ class TileProgram:
     def stored(self) -> DType:
         """The type of what the main kernel stores: C's, or that of the sums in a workspace."""
         return F32 if self.second_kernel else self.matrix("C").dtype
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether products run on while the threads that started them go on, until they are waited for."""
+        return self.product.math.threads > WARP
 
     @property
     def group(self) -> Group:

@@ -21,6 +21,7 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Publish,
@@ -47,6 +48,9 @@ def _tile_of_c(p: TileProgram) -> Statements:
     if not p.copies:
         return (Clear(), Inner((*_fragments(p), Multiply()), whole=True), *_tail(p))
     found = _arrivals(p)
+    if p.asynchronous:
+        issued = Issue(tuple(b.name for b in p.buffers))
+        return (Clear(), *found.before, Steps((*found.early, issued, *found.late)), *_tail(p))
     steps = Inner((*_fragments(p), Multiply(behind=p.pipeline.prefetch)), brings=found.inside)
     return (Clear(), *found.before, Steps((*found.early, steps, *found.late)), *_tail(p))
 

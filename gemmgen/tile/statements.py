@@ -47,6 +47,14 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class Issue:
+    """Each warp group starts acc += a x b of the whole tile, which the tensor cores read from these buffers until the
+    products are waited for."""
+
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Ahead:
     """``body`` for each of the first ``count`` tiles, before the loop."""
 
@@ -127,6 +135,7 @@ TileStmt: TypeAlias = (
     | Bring
     | Fragment
     | Multiply
+    | Issue
     | Ahead
     | Steps
     | Inner

@@ -20,6 +20,7 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Prepare,
@@ -105,6 +106,8 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield f"acc += a x b of the step before{by}" if behind else f"acc += a x b{by}"
         case AddLanes():
             yield f"acc = the sum of acc over each {p.product.lanes_k} neighbouring lanes"
+        case Issue():
+            yield f"acc += a x b of the whole tile, started: {p.product.math.name} by each warp group"
         case Publish():
             yield f"sums = acc   {_piece(p)} bytes a store, in the place of {_tiles(p)}"
         case Gather():
@@ -140,6 +143,12 @@ def _sync(s: Sync) -> Iterator[str]:
             yield f"each warp releases tile {_tile(0)}"
         case Kind.EMPTY, _:
             yield f"wait until all warps released the stage of tile {_tile(s.ahead)}"
+        case Kind.PRODUCTS, Side.RELEASE:
+            yield "commit these products as a group"
+        case Kind.PRODUCTS, _:
+            yield f"{'wait for the products':<24}# {s.hazard}"
+        case Kind.REGISTERS, _:
+            yield f"{'fence the registers':<24}# {s.hazard}"
         case Kind.SET_UP, _:
             yield f"{'set up a barrier per stage':<28}# {s.hazard}"
         case Kind.BLOCK | Kind.CLUSTER, _:
