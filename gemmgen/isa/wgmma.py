@@ -12,7 +12,7 @@ from typing import Literal
 from gemmgen.ir.types import F32, WARP, DType
 from gemmgen.isa import wgmma_meaning as meaning
 from gemmgen.isa.async_copy import SHARED_ADDRESS
-from gemmgen.isa.table import VALUE, Completion, Instruction, Needs, Operand, Ordering, Proxy, Work
+from gemmgen.isa.table import VALUE, WHOLE, Completion, Instruction, Needs, Operand, Ordering, Proxy, Work
 
 Major = Literal["k", "mn"]
 """The dimension along which an operand's elements are neighbours in shared memory."""
@@ -26,6 +26,9 @@ ATOM = 128
 """Bytes of a row that the swizzle permutes."""
 ATOM_ROWS = 8
 """Rows after which the swizzle's pattern repeats: an atom has 8 rows of 128 bytes."""
+
+DEPTH_BYTES = 32
+"""Bytes along k that one instruction multiplies."""
 
 HOPPER = Needs(90, exact="sm_90a")
 
@@ -81,10 +84,15 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[2][{n // 4}])
 }}
 """,
         meaning=meaning.wait,
-        operands=(Operand("register", "write", F32),),
+        operands=(Operand("register", "write", F32, run=WHOLE),),
         orders=Ordering.WAIT,
         arch=HOPPER,
     )
+
+
+def work(n: int, dtype: DType) -> Work:
+    """What each thread of a warp group does in one product of ``n`` columns."""
+    return Work("tensor", 2 * ROWS * n * dtype.elements(DEPTH_BYTES) // GROUP_THREADS)
 
 
 @cache
@@ -94,11 +102,11 @@ def wgmma(n: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, in
     ``majors``: how A and B lie. ``rows``: of an operand in rows of 128 bytes along M or N, the rows of one such panel
     (the steps along k of a tile), after which the next 64 columns follow; of one in rows along k it does not matter.
     """
-    depth = 32 // dtype.bytes
+    depth = dtype.elements(DEPTH_BYTES)
     shape = f"m{ROWS}n{n}k{depth}"
     kinds = f"f32.{dtype.name}.{dtype.name}"
     majors_text = "".join("0" if x == "k" else "1" for x in majors)
-    transposed = ", ".join(majors_text)
+    transposed = ", " + ", ".join(majors_text) if dtype.bits == 16 else ""  # others are read along k alone
     leading = [ATOM * r if major == "mn" else ATOM // 8 for major, r in zip(majors, rows, strict=True)]
     registers = _listed([f"%{i}" for i in range(n // 2)], 16)
     sums = ", ".join(f"D32({j})" for j in range(0, n // 4 - 15, 16))
@@ -116,7 +124,7 @@ __device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // 4}], const {dt
         "setp.eq.u32 add, 0, 0;\\n"
         "wgmma.mma_async.sync.aligned.{shape}.{kinds} "
 {registers}
-        "%{n // 2}, %{n // 2 + 1}, add, 1, 1, {transposed};\\n"
+        "%{n // 2}, %{n // 2 + 1}, add, 1, 1{transposed};\\n"
         "}}"
         : {listed}
         : "l"(wgmma_descriptor(a, {leading[0]}, 1024)), "l"(wgmma_descriptor(b, {leading[1]}, 1024)));
@@ -128,10 +136,10 @@ __device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // 4}], const {dt
         f"wgmma_{shape}",
         helper,
         meaning.product(n, depth, dtype, majors, rows),
-        operands=(Operand("register", "add", F32, completes=Completion.GROUP), read, read),
+        operands=(Operand("register", "add", F32, completes=Completion.GROUP, run=WHOLE), read, read),
         arch=HOPPER,
         needs=(SHARED_ADDRESS, DESCRIPTOR),
-        work=Work("tensor", 2 * ROWS * n * depth // GROUP_THREADS),
+        work=work(n, dtype),
     )
 
 

@@ -121,12 +121,9 @@ def _persistent_note(p: TileProgram) -> tuple[str, ...]:
 
 def _maps_note(p: TileProgram) -> tuple[str, ...]:
     boxes = []
-    for c in p.landing(Completion.BARRIER):
-        tile = p.buffer(c.operand)
-        span = tile.dtype.bytes * tile.layout.extents[1] if tile is not None and tile.layout.swizzle else 0
-        permuted = f", rows swizzled over {span} bytes" if span else ""
-        box = f"{p.extent(p.contiguous(c.operand))} x {p.extent(p.strided(c.operand))}"
-        boxes.append(f"map{c.operand} of {c.operand} has boxes of {box} elements{permuted}")
+    for x in tensor_maps(p):
+        permuted = f", rows swizzled over {x.swizzle} bytes" if x.swizzle else ""
+        boxes.append(f"{x.name} of {x.operand} has boxes of {x.box[0]} x {x.box[1]} elements{permuted}")
     return (f"Tensor maps (cuTensorMapEncodeTiled): {', '.join(boxes)}.",) if boxes else ()
 
 

@@ -23,6 +23,7 @@ from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
+from gemmgen.lower.wgmma import GroupSums, first_sum, issue
 from gemmgen.tile.statements import (
     AddLanes,
     AddUp,
@@ -34,6 +35,7 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Prepare,
@@ -69,10 +71,17 @@ class Parts:
 
 
 def parts_of(s: Scope, at: Place) -> Parts:
-    f = WarpFragments(s, at) if s.p.product.math.by_warp else Fragments(s, at)
+    f = fragments_of(s, at)
     sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
     staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
-    return Parts(s, at, f, Syncs(s), sums, staged)
+    return Parts(s, at, f, Syncs(s, first_sum(f) if s.p.asynchronous else None), sums, staged)
+
+
+def fragments_of(s: Scope, at: Place) -> Fragments:
+    """The registers of a product, as the block multiplies."""
+    if s.p.product.math.by_warp:
+        return WarpFragments(s, at)
+    return GroupSums(s, at) if s.p.product.math.by_group else Fragments(s, at)
 
 
 def walk(w: Parts, turn: Turn, body: Iterable[TileStmt]) -> Lowered:
@@ -93,6 +102,8 @@ def one(w: Parts, turn: Turn, t: TileStmt) -> Lowered:
             return _whole(w, turn, body) if whole else inner_steps(w.f, turn, t)
         case Bring():
             return bring(w.syncs, turn, t)
+        case Issue():
+            return issue(w.f, turn, t), turn
         case Ahead(count, body):
             return _ahead(w, turn, count, body)
         case Sync(ahead=ahead):
@@ -123,7 +134,7 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return _finish(w)
         case EachTile() | Fragment() | Prepare() | AddUp():
             raise AssertionError(f"{type(t).__name__} is lowered with what holds it")
-        case Steps() | Inner() | Bring() | Ahead() | Sync():
+        case Steps() | Inner() | Bring() | Ahead() | Issue() | Sync():
             raise AssertionError("lowered where the walk is")
         case _:
             assert_never(t)

@@ -252,6 +252,10 @@ class _Order:
                 return behind.arrived(s)
             case Kind.EMPTY, Side.RELEASE:
                 return behind.released(s)
+            case Kind.PRODUCTS, Side.ACQUIRE:
+                return behind.multiplied(self.p.group)
+            case Kind.REGISTERS, _:
+                return behind.fenced()
             case _:
                 return behind
 

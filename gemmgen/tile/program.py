@@ -39,13 +39,15 @@ class Layout:
 
     ``extents`` match dims, in elements; ``pad`` elements follow each row. ``swizzle``: the pieces of 16 bytes of a row
     are permuted by an exclusive or with bits of the row's number, as TMA does it, so that a column of pieces spreads
-    over all banks.
+    over all banks. ``panel``: so many elements of each row lie together, those of all rows before the next (0: whole
+    rows).
     """
 
     dims: tuple[Dim, Dim]
     extents: tuple[int, int]
     pad: int = 0
     swizzle: bool = False
+    panel: int = 0
 
     @property
     def contiguous(self) -> Dim:
@@ -55,6 +57,11 @@ class Layout:
     def pitch(self) -> int:
         """Elements from one row to the next."""
         return self.extents[1] + self.pad
+
+    @property
+    def panels(self) -> int:
+        """Parts that rows are taken apart into."""
+        return self.extents[1] // self.panel if self.panel else 1
 
     @property
     def transposed(self) -> Layout:
