@@ -6,6 +6,7 @@ are read from shared memory, where TMA left them in rows of 128 bytes, swizzled 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
@@ -29,6 +30,10 @@ ATOM_ROWS = 8
 
 DEPTH_BYTES = 32
 """Bytes along k that one instruction multiplies."""
+
+REGISTERS: Mapping[int, tuple[int, int]] = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
+"""By how many warp groups multiply: registers of a thread of the group that brings tiles, and of theirs (0: as launched). An
+SM has 65,536, of which a launch gives all threads equally many; setmaxnreg moves them in multiples of 8."""
 
 HOPPER = Needs(90, exact="sm_90a")
 

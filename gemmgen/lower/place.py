@@ -62,7 +62,12 @@ def constants(s: Scope) -> None:
         return
     if p.product.math.by_group:
         s.constant("N_TILES", bn // EIGHT, f"BN / {EIGHT}", "pieces of two columns of a thread's sums, in each of two rows")
-        s.constant("THREADS", p.threads, "128 * (BM / 64)", "threads in a block: a warp group of four warps for 64 rows")
+        groups = "128 * (BM / 64)"
+        if p.producer is None:
+            s.constant("THREADS", p.threads, groups, "threads in a block: a warp group of four warps for 64 rows")
+        else:
+            s.constant("CONSUMERS", p.consumers, groups, "threads that multiply: a warp group of four warps for 64 rows")
+            s.constant("THREADS", p.threads, "CONSUMERS + 128", "threads in a block: one more group brings tiles")
         return
     if thread.m > 1 or thread.n > 1 or _has_warps(p):
         s.constant("TM", thread.m, str(thread.m), "rows of one piece of a thread")

@@ -105,8 +105,8 @@ class Syncs:
         """One thread initialises the mbarriers and shows them to the engine, before anyone waits for them."""
 
         def one(s: Expr) -> list[Stmt]:
-            threads = self.s.constants["THREADS"].expr
-            arrivals = [Const(1), (threads + (WARP - 1)) // WARP if self.s.threads % WARP else threads // WARP]
+            threads = self.s.constants["THREADS" if self.s.p.producer is None else "CONSUMERS"].expr
+            arrivals = [Const(1), (threads + (WARP - 1)) // WARP if self.s.p.consumers % WARP else threads // WARP]
             return [Call(MBARRIER_INIT, (Ref(b, (s,)), n)) for b, n in zip(self.arrays, arrivals, strict=False)]
 
         each = nest([("s", self.stages, 1)], one, unroll=None)

@@ -39,6 +39,7 @@ from gemmgen.tile.statements import (
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
     Steps,
     TileStmt,
@@ -132,7 +133,7 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return w.staged.leave()
         case Finish():
             return _finish(w)
-        case EachTile() | Fragment() | Prepare() | AddUp():
+        case EachTile() | Programs() | Fragment() | Prepare() | AddUp():
             raise AssertionError(f"{type(t).__name__} is lowered with what holds it")
         case Steps() | Inner() | Bring() | Ahead() | Issue() | Sync():
             raise AssertionError("lowered where the walk is")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gemmgen.diagnostics import Problem
-from gemmgen.isa.wgmma import ATOM, GROUP_WARPS
+from gemmgen.diagnostics import Problem, quoted
+from gemmgen.isa.wgmma import ATOM, GROUP_WARPS, REGISTERS
 from gemmgen.spec.suggest import multiples_around
 
 if TYPE_CHECKING:
@@ -33,6 +34,35 @@ def group_problems(s: Subject) -> Iterator[Problem]:
             message = f"use {toggle} is about fragments in registers, and {spec.math} reads both tiles in shared memory"
             yield Problem(message, s.leaving(toggle) or f"leave {toggle} out", s.span(f"use {toggle}", "use"))
     yield from _tiles(s)
+    if spec.roles is not None:
+        yield from _roles(s)
+
+
+def no_roles(s: Subject) -> Iterator[Problem]:
+    """Roles without products that a group of their own could bring tiles for."""
+    if s.spec.roles is not None:
+        hint = "leave the roles line out, or write 'math wgmma 64x256x16' with its tiles"
+        yield Problem(f"roles divide the work of math wgmma, and math is {s.spec.math}", hint, s.span("roles"))
+
+
+def _roles(s: Subject) -> Iterator[Problem]:
+    """One group brings tiles, and as many others as the block has 64 rows multiply."""
+    spec = s.spec
+    found = re.fullmatch(r"producer 1, consumers ([1-9][0-9]*)", spec.roles or "")
+    groups = spec.block[0] // spec.way.shape[0]
+    if found is None or int(found.group(1)) != groups:
+        message = f"roles {quoted(spec.roles or '')}: a block of {spec.block[0]} rows has {groups} groups that multiply, 64 each"
+        yield Problem(message, f"write 'roles producer 1, consumers {groups}'", s.span("roles"))
+    elif groups > max(REGISTERS):
+        message = f"{groups} groups that multiply leave each thread too few registers for its sums"
+        yield Problem(message, f"take at most {max(REGISTERS)}: BM {64 * max(REGISTERS)}", s.span("roles", "tile block"))
+    if not spec.has("release"):
+        message = "roles needs release: warps that multiply tell those that bring tiles when a stage may be overwritten"
+        yield Problem(message, "add release to the use line", s.span("roles"))
+    for toggle in ("stageC",):
+        if spec.has(toggle):
+            message = f"use {toggle} has all threads of a block meet, and with roles they run different programs"
+            yield Problem(message, s.leaving(toggle) or f"leave {toggle} out", s.span(f"use {toggle}", "use"))
 
 
 def _tiles(s: Subject) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gemmgen.diagnostics import Problem, quoted
 from gemmgen.ir.types import BF16, E4M3, E5M2, ELEMENT_TYPES, F16, F32, TF32
 from gemmgen.isa.math import FMA, MATHS, NAMES, types_of, ways_for
-from gemmgen.spec.groups import group_problems
+from gemmgen.spec.groups import group_problems, no_roles
 from gemmgen.spec.model import TOGGLES, Spec, Toggle
 from gemmgen.spec.suggest import either, multiples_around
 
@@ -41,6 +41,8 @@ def math_problems(s: Subject) -> Iterator[Problem]:
         yield _unknown(s)
         return
     yield from _types(s)
+    if not spec.way.by_group:
+        yield from no_roles(s)
     if spec.math == FMA.name:
         yield from _toggles(s, "mma", "which loads fragments of mma, and math is fma")
         return

@@ -27,6 +27,7 @@ from gemmgen.tile.statements import (
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
     Steps,
     TileStmt,
@@ -129,6 +130,8 @@ def effects(p: TileProgram, s: TileStmt) -> Effects:
             return _result(everyone)
         case Steps(body) | EachTile(body):
             return _all(p, body)
+        case Programs(producer, consumers):
+            return _all(p, (*producer, *consumers))
         case Clear() if p.asynchronous:
             return (Effect("write", Region(ACCUMULATORS), everyone),)
         case Clear() | Multiply() | AddLanes() | Sync():

@@ -16,7 +16,7 @@ from gemmgen.tile.behind import Behind, Conflict, Past, buffers_of
 from gemmgen.tile.effects import ACCUMULATORS, TENSOR_CORES, Effect, Kernel, effects
 from gemmgen.tile.overlap import overlap
 from gemmgen.tile.program import TileProgram
-from gemmgen.tile.statements import Ahead, Bring, Clear, EachTile, Inner, Issue, Steps, TileStmt
+from gemmgen.tile.statements import Ahead, Bring, Clear, EachTile, Inner, Issue, Programs, Steps, TileStmt
 from gemmgen.tile.syncs import Kind, Side, Sync, barrier
 
 Statements = tuple[TileStmt, ...]
@@ -32,8 +32,10 @@ def order(p: TileProgram, statements: Statements, part: Part = "main") -> Statem
     set_up = (Sync(Kind.SET_UP, Side.BOTH, "barriers: set up above, waited for below"),) if engine else ()
     o = _Order(p)
     match statements:
+        case (Programs(),):
+            ordered: Statements = (o.programs(statements[0], start),)
         case (EachTile(body),):
-            ordered: Statements = (EachTile(o.tile_of_c(body, start, again=True)),)
+            ordered = (EachTile(o.tile_of_c(body, start, again=True)),)
         case _:
             ordered = o.tile_of_c(statements, start, again=False)
     return (*between.allows, *set_up, *ordered)
@@ -58,6 +60,16 @@ class _Order:
         prologue = tuple(s for s in statements[:at] if not isinstance(s, Clear))
         before, turn, after = self.with_loop(prologue, loop.body, statements[at + 1 :], start, again)
         return (*first, *before, Steps(turn), *after)
+
+    def programs(self, s: Programs, start: Behind) -> Programs:
+        """Programs that run at the same time: ordered as if one turn after the other brought a tile and used it. What a
+        statement waits for stands before it, in the program that has it."""
+        bring, use = _turn_of(s.producer), _turn_of(s.consumers)
+        turn, behind = self.settled((*bring, *use), start)
+        brought = tuple(x for x in turn if isinstance(x, Bring))
+        used = tuple(x for x in turn if not isinstance(x, Bring))
+        tail, _ = self.place(_tail_of(s.consumers), behind.last_turn())
+        return Programs(_with_turn(s.producer, brought, ()), _with_turn(s.consumers, used, tail))
 
     def with_loop(
         self, prologue: Statements, body: Statements, tail: Statements, start: Behind, again: bool = False
@@ -258,6 +270,33 @@ class _Order:
                 return behind.fenced()
             case _:
                 return behind
+
+
+def _inside(program: Statements) -> Statements:
+    """What a program does for one tile of C."""
+    match program:
+        case (EachTile(body),):
+            return body
+        case _:
+            return program
+
+
+def _turn_of(program: Statements) -> Statements:
+    """One turn of a program's loop over tiles of K."""
+    return next(x.body for x in _inside(program) if isinstance(x, Steps))
+
+
+def _tail_of(program: Statements) -> Statements:
+    """What follows that loop."""
+    body = _inside(program)
+    return body[next(i for i, x in enumerate(body) if isinstance(x, Steps)) + 1 :]
+
+
+def _with_turn(program: Statements, turn: Statements, tail: Statements) -> Statements:
+    """The program with another turn, and another tail."""
+    before = tuple(x for x in _inside(program) if isinstance(x, Clear))
+    body = (*before, Steps(turn), *tail)
+    return (EachTile(body),) if isinstance(program[0], EachTile) else body
 
 
 def _of(found: Iterable[Conflict], kind: Kind) -> list[Past]:

@@ -204,6 +204,10 @@ class TileProgram:
     copies: tuple[Copy, ...] = ()
     pipeline: Pipeline = Pipeline()
     sums: Sums = WHOLE
+    producer: Group | None = None
+    """The warp group that brings tiles, where the others only multiply; behind them."""
+    consumer_registers: int = 0
+    """Registers of each thread that multiplies, where some were taken from the producer; 0: as launched."""
     group_m: int = 1
     """Rows of tiles of C that consecutive blocks go down before the next column of tiles."""
     persistent: int = 0
@@ -230,13 +234,18 @@ class TileProgram:
 
     @property
     def group(self) -> Group:
-        """The threads that run the program: all of the block."""
-        return Group("all", self.threads)
+        """The threads that multiply: all of the block, but for a group that brings tiles."""
+        return Group("all" if self.producer is None else "consumers", self.consumers)
+
+    @property
+    def consumers(self) -> int:
+        """Threads that multiply."""
+        warp, lane = self.product.level("warp"), self.product.level("lane")
+        return warp.m * warp.n * lane.m * lane.n * self.product.lanes_k
 
     @property
     def threads(self) -> int:
-        warp, lane = self.product.level("warp"), self.product.level("lane")
-        return warp.m * warp.n * lane.m * lane.n * self.product.lanes_k
+        return self.consumers + (0 if self.producer is None else self.producer.threads)
 
     @property
     def warp_tile(self) -> tuple[int, int]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
 from gemmgen.ir.verifier import enabled
 from gemmgen.isa.table import Completion
-from gemmgen.isa.wgmma import ATOM
+from gemmgen.isa.wgmma import ATOM, GROUP_THREADS, REGISTERS
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import swizzles
-from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
+from gemmgen.tile.program import Buffer, Copy, Group, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
 from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, turned, widest
@@ -300,6 +300,14 @@ def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, sums=replace(p.sums, early=True))
 
 
+def roles(p: TileProgram, spec: Spec) -> TileProgram:
+    """A warp group of its own brings tiles, and gives registers that it does not need to those that multiply."""
+    if spec.roles is None:
+        return p
+    kept, taken = REGISTERS[p.consumers // GROUP_THREADS]
+    return replace(p, producer=Group("producer", GROUP_THREADS, kept or None), consumer_registers=taken)
+
+
 def cta_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Blocks that run at one time compute tiles of few rows and few columns, not of one long row."""
     return replace(p, group_m=spec.cta_swizzle)
@@ -369,6 +377,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("dependentLaunch", dependent_launch),
     ("cta_swizzle", cta_swizzle),
     ("persistent", persistent),
+    (None, roles),
     (None, guards),
 )
 

@@ -120,6 +120,14 @@ class EachTile:
 
 
 @dataclass(frozen=True)
+class Programs:
+    """Warp groups that run different programs at the same time: one brings tiles, the others use them."""
+
+    producer: tuple[TileStmt, ...]
+    consumers: tuple[TileStmt, ...]
+
+
+@dataclass(frozen=True)
 class Prepare:
     """In a kernel before the main one: C = beta * C, for blocks to add to."""
 
@@ -131,6 +139,7 @@ class AddUp:
 
 TileStmt: TypeAlias = (
     EachTile
+    | Programs
     | Clear
     | Bring
     | Fragment

@@ -24,6 +24,7 @@ from gemmgen.tile.statements import (
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
     Steps,
     TileStmt,
@@ -80,6 +81,11 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
             yield f"acc = registers f32 [{thread.m}, {thread.n}]{times} = 0"
+        case Programs(producer, consumers):
+            for name, body in (("producer", producer), ("consumers", consumers)):
+                yield f"{name}:"
+                for x in body:
+                    yield from (f"  {line}" for line in _stmt(p, x))
         case EachTile(body):
             yield "for each of this block's tiles of C at (bm, bn), one after another:"
             for x in body:
