@@ -220,7 +220,9 @@ def _in_group(s: Scope) -> tuple[list[Stmt], Place]:
     row = let(out, "row", s.tid // WARP * rows + lane // 4, "first row of this thread's sums; the other is 8 further down")
     col = let(out, "col", lane % 4 * 2, "its first two columns; every eighth from there on is its own")
     eight, tiles = Const(EIGHT), s.constants["N_TILES"].expr
-    at = Place(row, col, Const(1), Const(2), Const(2), tiles, eight, eight, {}, None, lane, group_row, Const(0))
+    at = Place(
+        row, col, Const(1), Const(2), Const(2), tiles, eight, eight, {}, lane=lane, warp_row=group_row, warp_col=Const(0)
+    )
     return out, at
 
 

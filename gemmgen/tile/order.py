@@ -32,8 +32,8 @@ def order(p: TileProgram, statements: Statements, part: Part = "main") -> Statem
     set_up = (Sync(Kind.SET_UP, Side.BOTH, "barriers: set up above, waited for below"),) if engine else ()
     o = _Order(p)
     match statements:
-        case (Programs(),):
-            ordered: Statements = (o.programs(statements[0], start),)
+        case (Programs() as both,):
+            ordered: Statements = (o.programs(both, start),)
         case (EachTile(body),):
             ordered = (EachTile(o.tile_of_c(body, start, again=True)),)
         case _:
