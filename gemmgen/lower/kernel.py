@@ -12,6 +12,7 @@ from gemmgen.isa.table import Completion
 from gemmgen.isa.wgmma import GROUP_WARPS, registers
 from gemmgen.lower.copy import TileCopy
 from gemmgen.lower.order import TILE, each_tile
+from gemmgen.lower.picture import stages_picture
 from gemmgen.lower.place import Placement
 from gemmgen.lower.scope import GRID_X, let
 from gemmgen.lower.tiles import Tiles, Turn, tiles_of
@@ -103,7 +104,7 @@ def _tile_of_c(w: Parts, turn: Turn, body: tuple[TileStmt, ...], start: Body) ->
     steps, turn = walk(w, turn, along)
     if not last and w.s.p.producer is not None:
         return (*start, *steps)
-    main = Section("Main loop", (*start, *steps), _walk_why(w.s.p))
+    main = Section("Main loop", (*start, *steps), _walk_why(w.s.p), stages_picture(w.s.p, body))
     title = f"Epilogue: {_epilogue_title(w.s.p)}"
     end = Section(title, tuple(walk(w, turn, last)[0]), "" if w.staged is None else w.staged.tile.why)
     parts: Body = (main, end)

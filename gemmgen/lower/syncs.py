@@ -53,8 +53,8 @@ class Syncs:
         self.sums = sums
         stages = s.constants.get("STAGES")
         self.stages = stages.expr if stages else Const(s.p.pipeline.depth)
-        self.full = Array("tileReady", "shared", U64, (self.stages,), align=8)
-        self.empty = Array("tileFree", "shared", U64, (self.stages,), align=8)
+        self.full = Array("full", "shared", U64, (self.stages,), align=8)
+        self.empty = Array("empty", "shared", U64, (self.stages,), align=8)
         self.made = 0
 
     @property
@@ -106,7 +106,8 @@ class Syncs:
 
         def one(s: Expr) -> list[Stmt]:
             threads = self.s.constants["THREADS" if self.s.p.producer is None else "CONSUMERS"].expr
-            arrivals = [Const(1), (threads + (WARP - 1)) // WARP if self.s.p.consumers % WARP else threads // WARP]
+            lanes = self.s.constants["WARP"].expr
+            arrivals = [Const(1), (threads + (WARP - 1)) // lanes if self.s.p.consumers % WARP else threads // lanes]
             return [Call(MBARRIER_INIT, (Ref(b, (s,)), n)) for b, n in zip(self.arrays, arrivals, strict=False)]
 
         each = nest([("s", self.stages, 1)], one, unroll=None)
