@@ -32,13 +32,14 @@ DEPTH_BYTES = 32
 """Bytes along k that one instruction multiplies."""
 
 REGISTERS: Mapping[int, tuple[int, int]] = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
-"""By how many warp groups multiply: registers of a thread of the group that brings tiles, and of theirs (0: as launched). An
-SM has 65,536, of which a launch gives all threads equally many; setmaxnreg moves them in multiples of 8."""
+"""By how many warp groups multiply: registers per thread of the group that brings tiles, and of theirs (0: as
+launched). An SM has 65,536, of which a launch gives every thread equally many; setmaxnreg moves them in multiples of
+8."""
 
 HOPPER = Needs(90, exact="sm_90a")
 
-DESCRIPTOR = """// What wgmma knows of an operand in shared memory: where it starts, and how many bytes apart its parts are. Rows are
-// 128 bytes, swizzled over 128 bytes, as TMA wrote them; a start is a multiple of 16 bytes in 256 KB.
+DESCRIPTOR = """// What wgmma knows of an operand in shared memory: where it starts, and how many bytes apart its parts are.
+// Rows are 128 bytes, swizzled over 128 bytes, as TMA wrote them.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile, int leading, int stride)
 {
     const unsigned long long swizzle128 = 1ull << 62;
@@ -79,8 +80,8 @@ def wait(n: int) -> Instruction:
     """Wait until all groups have completed: ``(sums)``, which may be used from then on. ``n``: columns of C."""
     return Instruction(
         "wgmma_wait",
-        f"""// Waits until all wgmma of this warp group have read their operands and written d. The empty asm keeps the compiler
-// from using d earlier.
+        f"""// Waits until all wgmma of this warp group have read their operands and written d. The empty asm keeps the
+// compiler from using d earlier.
 __device__ __forceinline__ void wgmma_wait(float (&d)[2][{n // 4}])
 {{
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -118,8 +119,9 @@ def wgmma(n: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, in
     rest = ", ".join(f"D4({j})" for j in range(n // 64 * 16, n // 4, 2))
     listed = ", ".join(x for x in (sums, rest) if x)
     macro = "    #define D32(j) D4(j), D4(j + 2), D4(j + 4), D4(j + 6), D4(j + 8), D4(j + 10), D4(j + 12), D4(j + 14)\n"
-    helper = f"""// Starts d += A B: {ROWS} x {n} sums, {depth} steps along k, by the four warps of a warp group. A and B are read from shared
-// memory until the group is waited for. Each thread has {n // 2} sums: of row lane / 4 of its warp's 16, and of that 8 further down.
+    helper = f"""// Starts d += A B: {ROWS} x {n} sums, {depth} steps along k, by the four warps of a warp group. A and B are read
+// from shared memory until the group is waited for. Each thread has {n // 2} sums: of row lane / 4 of its warp's 16
+// rows, and of the row 8 further down.
 __device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // 4}], const {dtype.c}* a, const {dtype.c}* b)
 {{
     #define D4(j) "+f"(d[0][j]), "+f"(d[0][j + 1]), "+f"(d[1][j]), "+f"(d[1][j + 1])
@@ -162,7 +164,7 @@ def registers(count: int, take: bool) -> Instruction:
     what, action = ("takes as many", "inc") if take else ("keeps only as many", "dec")
     return Instruction(
         f"registers_{'take' if take else 'keep'}{count}",
-        f"""// Each thread of this warp group {what} as {count} registers from here on; what others give up, the rest may take.
+        f"""// Each thread of this warp group {what} as {count} registers from here on.
 __device__ __forceinline__ void registers_{"take" if take else "keep"}{count}()
 {{
     asm volatile("setmaxnreg.{action}.sync.aligned.u32 {count};");

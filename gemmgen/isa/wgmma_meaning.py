@@ -86,7 +86,9 @@ def wait(lanes: Lanes, sums: RegisterArgument) -> None:
     found.fenced[0] = False
 
 
-def product(n: int, depth: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, int]) -> Callable[..., None]:
+def product(
+    n: int, depth: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, int]
+) -> Callable[..., None]:
     """``(d, a, b)``: start d += A B."""
 
     def meaning(lanes: Lanes, d: RegisterArgument, a: MemoryArgument, b: MemoryArgument) -> None:
@@ -118,8 +120,8 @@ def product(n: int, depth: int, dtype: DType, majors: tuple[Major, Major], rows:
 
 
 def _by_lane(sums: Numbers, n: int) -> Numbers:
-    """[groups, 64, n] as the registers [n / 2, lanes] of each group's 128 lanes: of row lane / 4 of its warp's 16, and of
-    that 8 further down, columns 8 j + 2 (lane % 4) and the next (PTX ISA, "Register fragments of wgmma")."""
+    """[groups, 64, n] as the registers [n / 2, lanes] of each group's 128 lanes: of row lane / 4 of its warp's 16,
+    and of that 8 further down, columns 8 j + 2 (lane % 4) and the next (PTX ISA, "Register fragments of wgmma")."""
     groups = len(sums)
     split = sums.reshape(groups, 4, 2, 8, n // 8, 4, 2)  # group, warp, half, row, j, quad, column
     ordered = split.transpose(2, 4, 6, 0, 1, 3, 5)
@@ -129,8 +131,8 @@ def _by_lane(sums: Numbers, n: int) -> Numbers:
 def _elements(first: Ints, major: Major, extent: int, depth: int, panel: int, dtype: DType) -> Ints:
     """The elements [extent * depth, groups] of a tile whose first one is given, in the order (m or n, k).
 
-    The swizzle permutes the pieces of 16 bytes of a row of 128 bytes by the lowest three bits of the row's number, which
-    are bits of the address: tiles start at multiples of 1024 bytes.
+    The swizzle permutes the pieces of 16 bytes of a row of 128 bytes by the lowest three bits of the row's number,
+    which are bits of the address: tiles start at multiples of 1024 bytes.
     """
     return _swizzled(first[None, :] + _offsets(major, extent, depth, panel, dtype)[:, None], dtype)
 

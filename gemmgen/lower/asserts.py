@@ -20,7 +20,9 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
     elif p.product.math.by_group:
         m, n, k = p.product.math.shape
         found += [
-            Assertion(f"BM % {m} == 0 && BN == {n}", "each warp group computes 64 rows and all columns of the block's tile"),
+            Assertion(
+                f"BM % {m} == 0 && BN == {n}", "each warp group computes 64 rows and all columns of the block's tile"
+            ),
             Assertion(f"BK % {k} == 0", "a tile is whole steps of wgmma"),
         ]
         return tuple(found)

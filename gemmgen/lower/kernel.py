@@ -39,8 +39,8 @@ def kernel_body(w: Parts, placement: Placement, shared: Mapping[str, Array], cop
     match rest:
         case (*start, Programs() as programs):
             once = (*counting, *walk(w, turn, start)[0])
-            shared = Section("Pipeline: what all programs have in common", once)
-            return (*before, shared, *roles_of(w, placement, tiles, programs, turn))
+            setup = Section("Pipeline: what all programs have in common", once)
+            return (*before, setup, *roles_of(w, placement, tiles, programs, turn))
         case (*start, EachTile(body)):
             once = (*counting, *walk(w, turn, start)[0])
             title = "Pipeline: what all tiles of C have in common"

@@ -62,12 +62,16 @@ def constants(s: Scope) -> None:
         _tiles_of_mma(s)
         return
     if p.product.math.by_group:
-        s.constant("N_TILES", bn // EIGHT, f"BN / {EIGHT}", "pieces of two columns of a thread's sums, in each of two rows")
+        s.constant(
+            "N_TILES", bn // EIGHT, f"BN / {EIGHT}", "pieces of two columns of a thread's sums, in each of two rows"
+        )
         groups = "128 * (BM / 64)"
         if p.producer is None:
             s.constant("THREADS", p.threads, groups, "threads in a block: a warp group of four warps for 64 rows")
         else:
-            s.constant("CONSUMERS", p.consumers, groups, "threads that multiply: a warp group of four warps for 64 rows")
+            s.constant(
+                "CONSUMERS", p.consumers, groups, "threads that multiply: a warp group of four warps for 64 rows"
+            )
             s.constant("THREADS", p.threads, "CONSUMERS + 128", "threads in a block: one more group brings tiles")
         return
     if thread.m > 1 or thread.n > 1 or _has_warps(p):
@@ -219,11 +223,24 @@ def _in_group(s: Scope) -> tuple[list[Stmt], Place]:
     group_row = let(out, "groupRow", s.tid // GROUP_THREADS * ROWS, "first row of this warp group in the block's tile")
     lane = let(out, "lane", s.tid % WARP)
     rows = ROWS // GROUP_WARPS
-    row = let(out, "row", s.tid // WARP * rows + lane // 4, "first row of this thread's sums; the other is 8 further down")
+    row = let(
+        out, "row", s.tid // WARP * rows + lane // 4, "first row of this thread's sums; the other is 8 further down"
+    )
     col = let(out, "col", lane % 4 * 2, "its first two columns; every eighth from there on is its own")
     eight, tiles = Const(EIGHT), s.constants["N_TILES"].expr
     at = Place(
-        row, col, Const(1), Const(2), Const(2), tiles, eight, eight, {}, lane=lane, warp_row=group_row, warp_col=Const(0)
+        row,
+        col,
+        Const(1),
+        Const(2),
+        Const(2),
+        tiles,
+        eight,
+        eight,
+        {},
+        lane=lane,
+        warp_row=group_row,
+        warp_col=Const(0),
     )
     return out, at
 

@@ -155,7 +155,6 @@ class RegisterArgument:
         if self.element.check(first, len(values), self.active, reads=False):
             self.element.register.put(first, len(values), self.active, values)
 
-
     def accumulate(self, values: Data, lanes: Ints) -> None:
         """Add ``values`` [width, n] in these lanes to the elements from the one that is named on."""
         first = self.element.at()
@@ -272,7 +271,9 @@ class MemoryArgument:
         outside = (at < 0) | (at >= memory.size)
         if outside.any():
             column = int(np.argmax(outside.any(axis=0)))
-            m.report("out-of-bounds", site, int(lanes[column]), int(at[:, column].max()), "a product reads past the end")
+            m.report(
+                "out-of-bounds", site, int(lanes[column]), int(at[:, column].max()), "a product reads past the end"
+            )
             at = np.clip(at, 0, memory.size - 1)
         places = at + memory.base + m.batch.block[lanes] * memory.block_size
         units = units_of(places, memory.scale)

@@ -51,11 +51,14 @@ def _roles(s: Subject) -> Iterator[Problem]:
     found = re.fullmatch(r"producer 1, consumers ([1-9][0-9]*)", spec.roles or "")
     groups = spec.block[0] // spec.way.shape[0]
     if found is None or int(found.group(1)) != groups:
-        message = f"roles {quoted(spec.roles or '')}: a block of {spec.block[0]} rows has {groups} groups that multiply, 64 each"
+        given = quoted(spec.roles or "")
+        message = f"roles {given}: a block of {spec.block[0]} rows has {groups} groups that multiply, 64 rows each"
         yield Problem(message, f"write 'roles producer 1, consumers {groups}'", s.span("roles"))
     elif groups > max(REGISTERS):
         message = f"{groups} groups that multiply leave each thread too few registers for its sums"
-        yield Problem(message, f"take at most {max(REGISTERS)}: BM {64 * max(REGISTERS)}", s.span("roles", "tile block"))
+        yield Problem(
+            message, f"take at most {max(REGISTERS)}: BM {64 * max(REGISTERS)}", s.span("roles", "tile block")
+        )
     if not spec.has("release"):
         message = "roles needs release: warps that multiply tell those that bring tiles when a stage may be overwritten"
         yield Problem(message, "add release to the use line", s.span("roles"))
@@ -75,10 +78,14 @@ def _tiles(s: Subject) -> Iterator[Problem]:
     bm, bn, bk = spec.block
     if bm % m:
         near = s.beside("BM", *multiples_around(bm, m)) or f"a multiple of {m}"
-        yield Problem(f"BM {bm} is not a multiple of {m}, the rows of {spec.math}", f"write {near}", s.span("BM", "tile block"))
+        yield Problem(
+            f"BM {bm} is not a multiple of {m}, the rows of {spec.math}", f"write {near}", s.span("BM", "tile block")
+        )
     if bn != n:
         message = f"BN is {bn}, and {spec.math} computes {n} columns"
-        yield Problem(message, f"write BN {n}, or 'math wgmma {m}x{bn}x{spec.way.shape[2]}'", s.span("BN", "tile block"))
+        yield Problem(
+            message, f"write BN {n}, or 'math wgmma {m}x{bn}x{spec.way.shape[2]}'", s.span("BN", "tile block")
+        )
     if spec.warp != (rows, n):
         message = f"tile warp {spec.warp[0]}x{spec.warp[1]}: each warp of {spec.math} has {rows} rows of {n} columns"
         yield Problem(message, f"write 'tile warp {rows}x{n}'", s.span("tile warp"))
@@ -99,7 +106,8 @@ def _majors(s: Subject) -> Iterator[Problem]:
             continue
         if item != 2:
             other = "row" if order == "col" else "col"
-            message = f"{spec.math} reads {spec.A.dtype} along k alone, and {name} lies by {'columns' if name == 'A' else 'rows'}"
+            lies = "columns" if name == "A" else "rows"
+            message = f"{spec.math} reads {spec.A.dtype} along k alone, and {name} lies by {lies}"
             yield Problem(message, f"write '{name} {spec.A.dtype} {other}'", s.span(f"operands {name}", "operands"))
         elif item * extent % ATOM:
             unit = ATOM // item

@@ -98,9 +98,7 @@ class Behind:
 
     def multiplied(self, threads: Agent) -> Behind:
         """The warp group's products are done: what they read has been read by it, and the sums are its own."""
-        there = (
-            replace(x, until=Completion.NOW, agent=threads) if x.agent == TENSOR_CORES else x for x in self.past
-        )
+        there = (replace(x, until=Completion.NOW, agent=threads) if x.agent == TENSOR_CORES else x for x in self.past)
         return replace(self, past=frozenset(there))
 
     def fenced(self) -> Behind:

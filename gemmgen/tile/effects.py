@@ -47,8 +47,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Engine:
-    """Hardware that works on its own: cp.async for the thread that started it, TMA for whoever waits, wgmma for its warp
-    group."""
+    """Hardware that works on its own: cp.async for the thread that started it, TMA for whoever waits, wgmma for its
+    warp group."""
 
     name: Literal["cp.async", "TMA", "wgmma"]
 
