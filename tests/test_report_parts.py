@@ -22,7 +22,7 @@ from gemmgen.report.page.facts import facts
 from gemmgen.report.page.lanemap import lane_map, lanes_text
 from gemmgen.report.page.patterns import Pattern, patterns, phases, runs, sectors
 from gemmgen.report.page.split import areas, owners, pieces
-from gemmgen.spec.ladder import ladder_names, ladder_path
+from gemmgen.spec.ladder import LADDER, ladder_path
 from gemmgen.spec.model import Spec
 from gemmgen.tile import build
 
@@ -54,7 +54,7 @@ use      smem
 operands A f32 col, B f32 col, C f32 row
 """,
 }
-SPECS: dict[str, Spec] = {name: gemmgen.load(ladder_path(name)) for name in ladder_names()} | {
+SPECS: dict[str, Spec] = {name: gemmgen.load(ladder_path(name)) for name in LADDER} | {
     name: gemmgen.parse(text) for name, text in PIPELINES.items()
 }
 every_spec = pytest.mark.parametrize("name", SPECS)

@@ -153,6 +153,7 @@ class Explanation:
             "occupancy": self.occupancy.to_dict(),
             "flops": self.flops,
             "fma": self.counts.fma,
+            **({"tensor": self.counts.math["tensor"]} if self.counts.mma else {}),
             **{
                 space: {op: self.counts.total(space, op).totals(space) for op in ("load", "store")} for space in TOTALS
             },

@@ -36,7 +36,7 @@ def paragraph(e: Explanation) -> str:
 
 def has_work(e: Explanation) -> bool:
     """Whether the product has anything to multiply."""
-    return e.blocks > 0 and e.counts.fma > 0
+    return e.blocks > 0 and e.counts.products > 0
 
 
 def limit_text(e: Explanation) -> str:
@@ -58,7 +58,8 @@ def _mechanism(of: Bottleneck) -> str:
 
 def _times(e: Explanation, of: Bottleneck) -> str:
     """What the FMAs need, and the exposed latency where that is not the bottleneck's own time."""
-    text = f"The FMAs alone need {time_text(e.bound.compute_s)}"
+    what, seconds = ("tensor cores", e.bound.tensor_s) if e.counts.mma else ("FMAs", e.bound.compute_s)
+    text = f"The {what} alone need {time_text(seconds)}"
     latency = time_text(e.bound.latency_s)
     if of.cause and of.resource == "latency":
         return f"{text}; exposed latency is {latency} in total."
@@ -111,7 +112,7 @@ def _why_issue(e: Explanation, of: Bottleneck) -> str:
         return _why_latency(e)
     if loop is None:
         return ""
-    text = f"FMAs are {loop.share:.0%} of the instructions in the main loop"
+    text = f"{'mma' if e.counts.mma else 'FMAs'} are {loop.share:.0%} of the instructions in the main loop"
     if loop.port_stall <= 0.005:
         return f"{text}."
     return (
@@ -129,7 +130,7 @@ def _why_l1(counts: Counts) -> str:
             f"Each request of the {worst.op} of {worst.operand} touches {per_request:.3g} sectors of {SECTOR} bytes "
             f"and uses {used:.0%} of them: the access is not coalesced."
         )
-    each = sum(a.cost.lines for a in asked) * WARP / counts.fma
+    each = sum(a.cost.lines for a in asked) * WARP / counts.products
     return f"Each FMA of a warp needs {each:.3g} lookups, because its operands come from global memory."
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from gemmgen.analysis.bottleneck import CAUSES, bottleneck, costs
 from gemmgen.analysis.compiled import as_compiled, as_written
-from gemmgen.analysis.counts import AccessCost
+from gemmgen.analysis.counts import AccessCost, Counts
 from gemmgen.analysis.paragraph import advice_text, has_work, limit_text, paragraph, why_text
 from gemmgen.analysis.recorded import measured
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes, ratio
-from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
 from gemmgen.text.numbers import counted, duration, listed, size_text, time_text
 from gemmgen.text.table import format_table
@@ -132,12 +131,15 @@ def resources_text(e: Explanation) -> str:
 
 def _resource_lines(e: Explanation) -> Iterator[str]:
     written, compiled = as_written(e.counts), as_compiled(e.counts, e.loop)
-    yield f"{e.counts.fma:,} FMAs of single threads; the product needs {e.flops:,} flop"
+    if e.counts.mma:
+        yield f"{e.counts.mma:,} mma of single warps; the product needs {e.flops:,} flop"
+    else:
+        yield f"{e.counts.fma:,} FMAs of single threads; the product needs {e.flops:,} flop"
     if written.requests:
-        yield _per_load("as written", e.counts.fma, written.requests, written.wavefronts)
+        yield _per_load("as written", e.counts, written.requests, written.wavefronts)
     if compiled.requests:  # none for an empty sum whose cluster reads zeros from its blocks
         how = "as compiled" if compiled.seen else "merged as far as possible (SASS not inspected)"
-        yield _per_load(how, e.counts.fma, compiled.requests, compiled.wavefronts)
+        yield _per_load(how, e.counts, compiled.requests, compiled.wavefronts)
     registers = "registers: unknown, the kernel was not compiled"
     if e.compiled is not None:
         c = e.compiled
@@ -156,10 +158,10 @@ def _resource_lines(e: Explanation) -> Iterator[str]:
         yield f"before the launch {what} {verb} copied to aligned rows, {moved}; counts and times leave the copies out"
 
 
-def _per_load(how: str, fma: int, requests: int, wavefronts: int) -> str:
-    feeds = fma / (WARP * requests)
+def _per_load(how: str, counts: Counts, requests: int, wavefronts: int) -> str:
+    feeds, what = counts.issued / requests, "mma" if counts.mma else "FMAs"
     cost = f"{counted(requests, 'request')}, {counted(wavefronts, 'wavefront')}"
-    return f"shared loads {how}: {cost}, {feeds:.3g} FMAs per shared load"
+    return f"shared loads {how}: {cost}, {feeds:.3g} {what} per shared load"
 
 
 def traffic_text(e: Explanation) -> str:
@@ -210,7 +212,7 @@ HOW_TO_INSPECT = "`pip install nvidia-cuda-nvdisasm` installs nvdisasm, which re
 
 def unread_text(explanations: Iterable[Explanation]) -> str:
     """A line where the SASS of several kernels was not inspected; empty where all of it was."""
-    if all(e.loop is not None for e in explanations if e.counts.fma):
+    if all(e.loop is not None for e in explanations if e.counts.products):
         return ""
     return wrapped(
         "SASS not inspected: expected times leave out register-bank conflicts and non-FMA instructions; "
@@ -232,7 +234,8 @@ def _loop_lines(loop: MainLoop) -> Iterator[str]:
     moved = ", ".join(f"{n} {name}.{bits}" for (name, bits), n in sorted(loop.accesses.items())) or "none"
     yield (
         f"main loop (SASS {loop.first:#x} to {loop.last:#x}): {counted(loop.instructions, 'instruction')}, "
-        f"{loop.ffma} FFMA ({loop.share:.0%})" + (f", {counted(loop.barriers, 'barrier')}" if loop.barriers else "")
+        f"{loop.ffma} {loop.multiplies} ({loop.share:.0%})"
+        + (f", {counted(loop.barriers, 'barrier')}" if loop.barriers else "")
     )
     yield f"  accesses, by bits per lane: {moved}"
     conflicts = (

@@ -86,10 +86,10 @@ def _rows(folder: Path) -> tuple[Measured, ...]:
 
 
 def _ladder(run: dict[str, Any]) -> Iterator[Measured]:
-    from gemmgen.spec.ladder import LADDER, ladder_path
+    from gemmgen.spec.ladder import ladder_names, ladder_path
 
     for row in run["rungs"]:
-        if row.get("median_s") and row["kernel"] in LADDER:
+        if row.get("median_s") and row["kernel"] in ladder_names():
             text = ladder_path(row["kernel"]).read_text(encoding="utf-8")
             yield _measured(run, text, row.get("size") or run["size"], row["median_s"])
 

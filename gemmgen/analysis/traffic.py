@@ -65,7 +65,7 @@ def intensity(size: Size, counts: Counts, beta: float = 0.0, items: tuple[int, i
         naive=ratio(2 * work, (items[0] + items[1]) * work),
         block_tile=ratio(work, asked),
         ideal=ratio(work, compulsory_bytes(size, beta, items)),
-        flop_per_shared_load=ratio(2 * counts.fma, counts.total("shared", "load").elements),
+        flop_per_shared_load=ratio(2 * counts.products, counts.total("shared", "load").elements),
     )
 
 

@@ -27,7 +27,8 @@ Lowered = Callable[[Variant], "KernelIR"]
 @dataclass(frozen=True)
 class Simulation:
     """What a simulated product gave: ``C``, a new array; ``counters`` with the keys "global", "shared", "fma" and
-    "accesses"; and ``faults``, what the kernel did wrong, in the order it was found."""
+    "accesses", and "tensor" (flops) where tensor cores multiply; ``faults``, what the kernel did wrong, in the order
+    it was found."""
 
     C: Any
     counters: Mapping[str, Any]

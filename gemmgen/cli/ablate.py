@@ -105,7 +105,8 @@ def is_right(spec: Spec) -> bool:
     m, n = (min(CHECKED_AT_MOST, extent + extent // 2 + 1) for extent in (bm, bn))
     k = spec.stages * max(bk, 8) + max(bk, 8) + 1
     random = np.random.default_rng(0)
-    a, b = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    dtype = spec.matrices[0].dtype.numpy_dtype
+    a, b = (random.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in ((m, k), (k, n)))
     done = gemmgen.simulate(spec, a, b, counted=False)
     return not done.faults and gemmgen.verify(done.C, a, b, spec=spec).ok
 

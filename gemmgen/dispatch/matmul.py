@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
+from gemmgen.dispatch.tensor import forget_tensor, out_type, tensor_kernel, tensor_type
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -40,9 +41,12 @@ def matmul(
     beta: float = 0.0,
     stream: Any = None,
     *,
+    out_dtype: Any = None,
+    precision: str = "exact",
     unordered: bool = False,
 ) -> Any:
-    """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU.
+    """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU;
+    for bfloat16 and float16 ones by tensor cores, C being of the same type or float32 (``out_dtype``).
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), all on one GPU (torch, CuPy, anything with DLPack), or NumPy arrays; C
     is updated in place and returned, or a new array where it is None (then beta is 0). The kernel is one of the user's
@@ -50,11 +54,17 @@ def matmul(
     model's choice; it is compiled at the first call. Without a GPU, NumPy arrays are computed on the simulator, by a
     kernel without asynchronous copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is
     enqueued on ``stream``, else on the current one, without waiting. ``unordered``: the kernel may add up in no fixed
-    order, where that is faster; else the result is the same bit by bit at every call. Raises ArgumentError for operands
+    order, where that is faster; else the result is the same bit by bit at every call. ``precision`` "tf32" multiplies
+    float32 matrices by tensor cores, which read 10 bits of each mantissa. Raises ArgumentError for operands
     that do not fit.
     """
     if type(unordered) is not bool:
         unordered = flag("unordered", unordered)
+    tensor = tensor_type(A, precision)
+    if tensor is not None:
+        c = None if C is None else _signature(C, "C")
+        found = tensor_kernel(tensor, out_type(tensor, out_dtype, C), _signature(A, "A"), _signature(B, "B"), c)
+        return found(A, B, C, alpha, beta, stream)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")
@@ -152,6 +162,11 @@ def _kernel_of(shape: Shape, align: Align, device: int, unordered: bool) -> Kern
     return _shared(spec, "cuda", spec.arch or gpu.arch, None)
 
 
+def shared_kernel(spec: Any, device: Any, arch: str | None, patience: float | None) -> Kernel:
+    """The one kernel of a spec."""
+    return _shared(spec, device, arch, patience)
+
+
 @lru_cache(maxsize=1024)
 def _shared(spec: Any, device: Any, arch: str | None, patience: float | None) -> Kernel:
     """One kernel for all shapes that the same spec serves."""
@@ -222,4 +237,5 @@ def forget() -> None:
     """Choose anew at the next calls, for example after tuning in this process."""
     for cached in (_kernel, _kernel_of, _shared, _choice, _machine, _own, _stale):
         cached.cache_clear()
+    forget_tensor()
     _SEEN.clear()

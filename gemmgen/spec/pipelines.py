@@ -45,10 +45,22 @@ def idle_swizzle(spec: Spec) -> Iterator[str]:
     """A swizzle that is asked for and has no effect."""
     item = spec.matrices[0].dtype.bytes
     if spec.way.by_warp:
+        yield from _idle_beside_tma(spec)
         return
     if spec.has("smemSwizzle") and item * spec.block[2] not in SWIZZLED:
         can = _or([nbytes // item for nbytes in SWIZZLED])
         yield f"smemSwizzle has no effect on rows of BK {spec.block[2]}; BK {can} can be swizzled"
+
+
+def _idle_beside_tma(spec: Spec) -> Iterator[str]:
+    """Rows of a tile that are too long for the TMA engine to swizzle, as cp.async does."""
+    bm, bn, bk = spec.block
+    rows = ("A", bk if spec.A.order == "row" else bm), ("B", bn if spec.B.order == "row" else bk)
+    for x, extent in rows if spec.has("smemSwizzle") and spec.has("tma") else ():
+        item = spec.matrices[0].dtype.bytes
+        if item * extent not in SWIZZLED:
+            most = SWIZZLED[-1] // item
+            yield f"smemSwizzle has no effect on {x}: TMA swizzles rows of {most} elements at most, not {extent}"
 
 
 def pipeline_problems(s: Subject) -> Iterator[Problem]:
@@ -192,7 +204,7 @@ def _tma(s: Subject) -> Iterator[Problem]:
 def _tma_order(s: Subject) -> Iterator[Problem]:
     """What is contiguous in memory is contiguous in the tile."""
     spec, beside = s.spec, beside_tma(s.spec)
-    if len(beside) == 1:
+    if len(beside) == 1 or spec.way.by_warp:  # tensor cores read tiles as their matrices lie
         return
     if s.good("A") and spec.A.order == "row" and spec.has("transposeA"):
         message = "tma cannot transpose, and transposeA stores A's rows as columns"

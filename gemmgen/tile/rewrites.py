@@ -95,9 +95,9 @@ def pad(operand: Literal["A", "B"]) -> Rewrite:
 
 def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Pieces of A's rows are permuted, where a row is as long as the pattern needs; with tensor cores B's too."""
-    both = spec.way.by_warp
+    both, engine = spec.way.by_warp, spec.has("tma")
     swizzled = tuple(
-        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both)))
+        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both and not engine)))
         if both or b.operand == "A"
         else b
         for b in p.buffers
