@@ -3,41 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from gemmgen.api.operands import Matrix, host_view
 from gemmgen.diagnostics import ArgumentError
-
-if TYPE_CHECKING:
-    from gemmgen.ir.types import EpilogueOperand
-
-
-class Chained(Protocol):
-    """What has an epilogue: a spec, or a program."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def beside(self) -> tuple[EpilogueOperand, ...]: ...
-
-
-def refuse_names(named: Mapping[str, Any], of: Chained) -> None:
-    """Raise ArgumentError where an operand is missing, or one is given that the epilogue does not take."""
-    wanted = [x.name for x in of.beside]
-    for name, value in named.items():
-        if name not in wanted and value is not None:
-            takes = f"takes {' and '.join(wanted)}" if wanted else "takes no operands beside A, B and C"
-            raise ArgumentError(f"{name} is given, and the epilogue of {of.name!r} {takes}")
-    for x in of.beside:
-        if named.get(x.name) is None:
-            does = "stores to" if x.written else "reads"
-            raise ArgumentError(f"{x.name} is missing: the epilogue of {of.name!r} {does} it; pass {x.name}=")
-
-
-def refuse_type(x: EpilogueOperand, dtype: str, of: Chained) -> None:
-    """Raise ArgumentError where an operand is not of its type."""
-    if dtype != x.dtype.numpy:
-        raise ArgumentError(f"{x.name} has element type {dtype}; the kernel {of.name!r} wants {x.dtype.numpy}")
+from gemmgen.launch.beside import Chained, refuse_names, refuse_type
 
 
 def on_host(named: Mapping[str, Any], of: Chained) -> dict[str, Matrix]:

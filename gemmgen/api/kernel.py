@@ -111,8 +111,9 @@ class Kernel:
         ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), in the spec's element types. C needs stride 1 along its contiguous
         dimension; A and B with other strides are copied first. ``named`` are the operands of the spec's epilogue:
         ``bias`` (N,), ``residual`` (M, N), ``scale_a`` (M,), ``scale_b`` (N,), ``scale`` (1,), and ``aux`` (M, N),
-        which is written. Device arrays stay where they are, on ``stream`` or the current one, without waiting; NumPy arrays are copied in and out. A ``beta`` other than 0 needs ``C``. Raises
-        ArgumentError naming the operand, SimulationFault where a simulated kernel did something illegal.
+        which is written. Device arrays stay where they are, on ``stream`` or the current one, without waiting; NumPy
+        arrays are copied in and out. A ``beta`` other than 0 needs ``C``. Raises ArgumentError naming the operand,
+        SimulationFault where a simulated kernel did something illegal.
         """
         alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
         if self.device == "cuda":

@@ -53,9 +53,10 @@ def plan(
 ) -> LaunchPlan:
     """The launches that compute C = alpha * (A @ B) + beta * C, with the epilogue of the program.
 
-    ``shapes`` of "A" (M, K), "B" (K, N), "C" (M, N) and what the epilogue reads beside them;
-    ``strides`` in elements; ``addresses`` of the first elements in bytes. ``writable`` says whether C may be written. With ``variant`` the kernel is given, and what it cannot do is
-    refused; else the fastest variant that fits is taken. Raises ArgumentError naming the operand and the numbers.
+    ``shapes`` of "A" (M, K), "B" (K, N), "C" (M, N) and what the epilogue reads beside them; ``strides`` in elements;
+    ``addresses`` of the first elements in bytes. ``writable`` says whether C may be written. With ``variant`` the
+    kernel is given, and what it cannot do is refused; else the fastest variant that fits is taken. Raises ArgumentError
+    naming the operand and the numbers.
     """
     m, n, k = sizes({name: shapes[name] for name in OPERANDS})
     if not writable:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.api.beside import refuse_names, refuse_type
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.launch.beside import refuse_names, refuse_type
 from gemmgen.runtime import copies, memory
 from gemmgen.runtime.arrays import (
     HOST,
@@ -300,11 +300,11 @@ class GpuGemm:
     def _run(self, prepared: _Prepared, a: int, b: int, c: int, stream: int, beside: tuple[int, ...] = ()) -> None:
         """Enqueue a plan for operands at these addresses, in the current context."""
         if prepared.alone is not None:
-            prepared.alone(a, b, c, 0, stream, beside)
+            prepared.alone(a, b, c, 0, stream, *beside)
             return
         if not prepared.workspace:
             for launch in prepared.launches:
-                launch(a, b, c, 0, stream, beside)
+                launch(a, b, c, 0, stream, *beside)
             return
         kept = self._kept.get(stream)
         if kept is None:
@@ -321,7 +321,7 @@ def _run_with(prepared: _Prepared, a: int, b: int, c: int, base: int, stream: in
         a, b = prepared.copies(a, b, base, stream)
         base += prepared.copies.bytes
     for launch in prepared.launches:
-        launch(a, b, c, base, stream, beside)
+        launch(a, b, c, base, stream, *beside)
 
 
 def _rounded(size: int) -> int:

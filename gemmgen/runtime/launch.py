@@ -167,7 +167,7 @@ class Bound:
         self._start = module.start
         self._free: list[Frame] = []  # frames that no call is using: taken and put back whole, which threads may do
 
-    def __call__(self, a: int, b: int, c: int, workspace: int, stream: int, beside: tuple[int, ...] = ()) -> None:
+    def __call__(self, a: int, b: int, c: int, workspace: int, stream: int, *beside: int) -> None:
         """Addresses in bytes of the operands' first elements, those of the epilogue in its order."""
         da, db, dc = self._offsets
         a, b, c = a + da, b + db, c + dc

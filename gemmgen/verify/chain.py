@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gemmgen.api.beside import refuse_names
 from gemmgen.api.operands import host_array, real
 from gemmgen.isa.epilogue import Entry, chain_of
-from gemmgen.launch.beside import refuse_shape
+from gemmgen.launch.beside import refuse_names, refuse_shape
 
 if TYPE_CHECKING:
     import numpy as np
