@@ -233,7 +233,7 @@ def entry(text: str) -> Entry:
         except ValueError:
             raise EntryError(f"{row.name}: {name} is '{word[:60]}', which is not a number", like) from None
     if any(v != v for v in numbers) or (row.name == "clamp" and numbers[0] > numbers[1]):
-        raise EntryError(f"{row.name}: lo {given[0]} is not below hi {given[1]}", "swap the two")
+        raise EntryError(f"{row.name}: lo {given[0]} is above hi {given[1]}", "swap the two")
     shown = f"{row.name}({', '.join(map(_shown, numbers))})" if numbers else row.name
     return Entry(row, tuple(numbers), shown)
 

@@ -36,8 +36,8 @@ def refuse_names(named: Mapping[str, Any], of: Chained) -> None:
             raise ArgumentError(f"{name} is given, and the epilogue of {of.name!r} {takes}")
     for x in of.beside:
         if named.get(x.name) is None:
-            does = "stores to" if x.written else "reads"
-            raise ArgumentError(f"{x.name} is missing: the epilogue of {of.name!r} {does} it; pass {x.name}=")
+            does = "stores to it" if x.written else "reads it"
+            raise ArgumentError(f"{x.name} is missing: the epilogue of {of.name!r} {does}; pass {x.name}=")
 
 
 def refuse_type(x: EpilogueOperand, dtype: str, of: Chained) -> None:
