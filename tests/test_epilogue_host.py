@@ -69,7 +69,7 @@ def test_the_text_stores_what_the_chain_says(module: HostModule, key: tuple[str,
         ("guarded", 0, (32, 32, 16), 0.0),
         ("guarded_unaligned", 1, (21, 19, 13), 0.5),
     ):
-        ir = lower(spec, VARIANTS[variant])
+        ir = lowered(spec, variant)
         p = problem(m, n, k, alpha=0.75, beta=beta, pad=pad, offset=pad, order=orders, dtypes=types)
         beside = operands(spec, m, n, pad=pad)
         product.run(module, "_".join((*key, variant)), ir, p, beside=beside, reverse=bool(pad))
