@@ -199,7 +199,9 @@ class Entry:
         if (cast := self.cast) is not None:
             own = Error(2 * cast.unit_roundoff / u, 2 * cast.unit_roundoff / u, cast.tiny)
             spread = spread * (1 + 2 * cast.unit_roundoff)
-        bound: Doubles = spread + u * (own.result * np.abs(found) + own.value * (np.abs(x) + error)) + own.absolute
+        bound: Doubles = spread + own.absolute
+        for units, size in ((own.result, np.abs(found)), (own.value, np.abs(x) + error)):
+            bound = bound + units * u * size if units else bound
         return bound
 
 
