@@ -130,16 +130,13 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
 
 
 def _finish(w: Parts) -> list[Stmt]:
-<<<<<<< HEAD
-    begin, w.s.beside = pointers(w.s.p.beside if w.s.p.applied else (), w.s.origin("m"), w.s.origin("n"), {})
-=======
     if w.s.p.product.lanes_k == 1:
         return _store(w)
     return [If(w.at.lane.eq(0), tuple(_store(w)), why="the first lane of those that have the same sums stores them")]
 
 
 def _store(w: Parts) -> list[Stmt]:
->>>>>>> main
+    begin, w.s.beside = pointers(w.s.p.beside if w.s.p.applied else (), w.s.origin("m"), w.s.origin("n"), {})
     if w.sums is not None:
         return [*begin, *w.sums.finish(w.guarded)]
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)

@@ -14,11 +14,8 @@ from typing import Any
 from gemmgen.diagnostics import MAX_PROBLEMS, Problem, SpecError, quoted
 from gemmgen.ir.types import F32, WARP
 from gemmgen.spec.effort import spill_notes
-<<<<<<< HEAD
 from gemmgen.spec.epilogue import epilogue_problems
-=======
 from gemmgen.spec.lanes import lane_problems
->>>>>>> main
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, SUM_TYPES, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
