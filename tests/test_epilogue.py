@@ -177,10 +177,9 @@ def test_lipschitz_constants_and_errors_hold_where_they_are_tried() -> None:
 
 
 def test_types_without_arithmetic_of_their_own_are_carried_exactly() -> None:
-    for name, kind in ELEMENT_TYPES.items():
-        if name != "f32":
-            value = np.array([1 / 3, -2.7], np.float32)
-            assert (entry(f"cast({name})").value(value, {}) == value.astype(kind.numpy_dtype)).all()
+    for name in ("f16", "bf16"):
+        value = np.array([1 / 3, -2.7], np.float32)
+        assert (entry(f"cast({name})").value(value, {}) == value.astype(ELEMENT_TYPES[name].numpy_dtype)).all()
 
 
 # --- Entries from Python --------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from gemmgen.cli.compile import compile_specs
 from gemmgen.cli.diff import diff
 from gemmgen.cli.execute import run
 from gemmgen.cli.explain import explain
+from gemmgen.cli.export import export
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
 from gemmgen.cli.profile import profile
@@ -72,3 +73,4 @@ app.command("ablate")(ablate)
 app.command("profile")(profile)
 app.command("banks")(banks)
 app.command("gpus")(gpus)
+app.command("export")(export)

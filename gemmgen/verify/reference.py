@@ -74,6 +74,7 @@ def verify(
     error that the bound allows before the last rounding. A wrong shape or type fails. As in a kernel, alpha and beta
     are float32. Raises ArgumentError where A, B and C0 are no operands of a product, or not real and floating-point.
 
+    Products of tf32 and float8 add 2^-9 |alpha||A||B|.
     ``named`` are the operands of the epilogue as in the call; what it stored, as ``aux``, is compared where given. Each
     entry carries the bound before it on by its Lipschitz constant, and adds its own error.
 
@@ -97,14 +98,17 @@ def verify(
     if c.size == 0:
         return Verification(True, 0.0)
     additions = spec.split_k if spec is not None and spec.unordered else 0
-    return _compare(c, a, b, c0, alpha, beta, additions, chain)
+    coarse = spec.matrices[0].dtype.coarse if spec is not None else 0.0
+    return _compare(c, a, b, c0, alpha, beta, (additions, coarse), chain)
 
 
 def _failure(reason: str) -> Verification:
     return Verification(False, float("inf"), reason=reason)
 
 
-def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additions: int, chain: Chain) -> Verification:
+def _compare(
+    c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, inexact: tuple[int, float], chain: Chain
+) -> Verification:
     """The comparison in panels of rows, so that the doubles of a large product need little memory."""
     import numpy as np
 
@@ -118,7 +122,7 @@ def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additio
         left = a[part, :0] if unread else a[part]
         with np.errstate(all="ignore"):
             reference = _reference(left.astype(np.float64), right, sizes, None if c0 is None else c0[part], alpha, beta)
-            found, how_bad = _panel(c[part], reference, a.shape[1], i, additions, chain.rows(part))
+            found, how_bad = _panel(c[part], reference, a.shape[1], i, inexact, chain.rows(part))
         if found.reason:
             return found
         wrong, largest = wrong + found.wrong, max(largest, found.max_error)
@@ -128,13 +132,19 @@ def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additio
 
 
 def _panel(
-    c: Any, reference: tuple[Doubles, Doubles, Doubles], depth: int, first_row: int, additions: int, chain: Chain
+    c: Any,
+    reference: tuple[Doubles, Doubles, Doubles],
+    depth: int,
+    first_row: int,
+    inexact: tuple[int, float],
+    chain: Chain,
 ) -> tuple[Verification, float]:
-    """The verdict on some rows, and how far the worst element is into its bound; ``depth`` is K. So many ``additions``
-    were made to each element of C in memory."""
+    """The verdict on some rows, and how far the worst element is into its bound; ``depth`` is K. ``inexact``: so many
+    additions were made to each element of C in memory; and products are coarse, relative to themselves."""
     want, magnitude, added = reference
+    additions, coarse = inexact
     _, tiny, normal = _limits(c.dtype)
-    summed = 2 * (depth + 1) * F32.unit_roundoff * magnitude + (2 + additions) * F32.unit_roundoff * added
+    summed = (2 * (depth + 1) * F32.unit_roundoff + coarse) * magnitude + (2 + additions) * F32.unit_roundoff * added
     summed += (depth + 2) * tiny + 3 * additions * normal
     want, summed, stored = chain.after(want, summed)
     for x in stored:
