@@ -91,6 +91,13 @@ def test_operands_that_lie_apart_narrow_the_accesses(pad: int) -> None:
     run(spec_of("split_k", "scale_b -> residual"), (17, 32, 8), pad=pad)
 
 
+@pytest.mark.parametrize("name", ["mma_bf16", "mma_tf32"])
+def test_tensor_cores_store_through_the_same_epilogue(name: str) -> None:
+    spec = gemmgen.load(ROOT / f"tests/fixtures/valid/{name}.gemm").replace(epilogue="bias -> aux -> gelu -> residual")
+    bm, bn, bk = spec.block
+    run(spec, (bm + 1, bn - 3, bk + 5), beta=0.5)
+
+
 def test_no_sum_still_has_an_epilogue() -> None:
     for way in ("vectors", "split_k", "cluster"):
         run(spec_of(way, "bias -> relu"), (17, 5, 0))
@@ -228,6 +235,26 @@ def test_an_entry_that_contradicts_itself_is_refused(cuda: str, numpy: Any, how:
         gemmgen.epilogue("off_by_one", cuda=cuda, numpy=numpy, **how)
     with pytest.raises(gemmgen.SpecError, match="unknown epilogue entry 'off_by_one'"):
         spec_of("plain", "off_by_one")
+
+
+# --- matmul ---------------------------------------------------------------------------------------------------------
+
+
+def test_matmul_fuses_bias_activation_and_residual() -> None:
+    random = np.random.default_rng(2)
+    a, b, bias, residual = (random.standard_normal(s).astype(np.float32) for s in ((70, 33), (33, 45), (45,), (70, 45)))
+    c = gemmgen.matmul(a, b, bias=bias, residual=residual, activation="gelu", alpha=0.5)
+    want, _ = expected(
+        ("bias", "gelu", "residual"), 0.5 * (a.astype(np.float64) @ b), {"bias": bias, "residual": residual}
+    )
+    np.testing.assert_allclose(c, want, 1e-4, 1e-3)
+    assert np.array_equal(gemmgen.matmul(a, b, activation="relu"), np.maximum(gemmgen.matmul(a, b), 0))
+    with pytest.raises(gemmgen.ArgumentError, match="unknown epilogue entry 'gelo'"):
+        gemmgen.matmul(a, b, activation="gelo")
+    with pytest.raises(gemmgen.ArgumentError, match=r"bias has shape \(70,\); \(45,\) is wanted"):
+        gemmgen.matmul(a, b, bias=residual[:, 0].copy())
+    with pytest.raises(gemmgen.ArgumentError, match="C is bf16, and A and B are f32"):
+        gemmgen.matmul(a, b, out_dtype="bf16")
 
 
 # --- What is refused ------------------------------------------------------------------------------------------------

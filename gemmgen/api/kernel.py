@@ -130,6 +130,10 @@ class Kernel:
 
         return self._gemm.of_torch(seen, A, B, C, alpha, beta, torch_stream(seen[1]))
 
+    def like(self, spec: Spec) -> Kernel:
+        """Another spec's kernel, on the same device and for the same architecture."""
+        return type(self)(spec, self.device, self._arch, self._patience)
+
     def keep_workspace(self, stream: int) -> None:
         """Calls on this stream (its handle) share memory that is kept for it, where they need memory of their own.
 
