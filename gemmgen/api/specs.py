@@ -151,3 +151,15 @@ def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> s
 
     architecture(arch, checked(spec))
     return emit_cuda(lower(spec, variant))
+
+
+def batched(spec: Spec) -> Spec:
+    """The spec with ``batched``. Where tma brings its tiles, cp.async does. Raises ArgumentError where that is not
+    legal."""
+    use = spec.use | {"batched"}
+    if spec.has("tma"):
+        use = (use - {"tma", "release"}) | {"cpasync"}
+    try:
+        return checked(spec.replace(use=use))
+    except SpecError as error:
+        raise ArgumentError(f"{spec.name} cannot compute batches: {error.errors[0].message}") from None

@@ -42,10 +42,18 @@ class Fused:
 
     def run(self, kernel: Kernel, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any) -> Any:
         """The product by the sibling of ``kernel`` that has the epilogue."""
+        if not self.asked:
+            return kernel(A, B, C, alpha, beta, stream)
         given = {"bias": self.bias, "residual": self.residual}
         named = {name: x for name, x in given.items() if x is not None}
         out = None if self.out_dtype is None else type_name(self.out_dtype)
         return sibling(kernel, self.chain, out)(A, B, C, alpha, beta, stream, **named)
+
+
+def one_product(signature: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of a batch's signature (shape, strides, address, device) that of one of its products."""
+    shape, strides, address, device = signature
+    return (shape[1:], strides[-2:], address, device) if len(shape) == 3 else signature
 
 
 def type_name(dtype: Any) -> str:

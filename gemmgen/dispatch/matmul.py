@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
-from gemmgen.dispatch.fused import Fused
+from gemmgen.dispatch.fused import Fused, one_product
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -60,14 +60,16 @@ def matmul(
 
     With ``bias`` (N,), ``activation`` (an entry of an epilogue, such as "gelu") or ``residual`` (M, N) the result is
     activation(alpha * (A @ B) + beta * C + bias) + residual, in float32 before one rounding, by the same kernel with
-    that epilogue; ``out_dtype`` is the type of C, where it is not that of the kernel.
+    that epilogue; ``out_dtype`` is the type of C, where it is not that of the kernel. A, B and C may be batches,
+    (batch, M, K) and so on, computed in one launch; an operand of two dimensions, or a batch of one, is shared by all.
     """
     if type(unordered) is not bool:
         unordered = flag("unordered", unordered)
     fused = Fused(bias, residual, activation, out_dtype)
-    if fused.asked:
-        c = None if C is None else _signature(C, "C")
-        return fused.run(_kernel(_signature(A, "A"), _signature(B, "B"), c), A, B, C, alpha, beta, stream)
+    if fused.asked or 3 in (getattr(A, "ndim", 2), getattr(B, "ndim", 2)):
+        c = None if C is None else one_product(_signature(C, "C"))
+        kernel = _kernel(one_product(_signature(A, "A")), one_product(_signature(B, "B")), c, unordered)
+        return fused.run(kernel, A, B, C, alpha, beta, stream)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")

@@ -105,7 +105,8 @@ class ClusterSums:
 
     def _number(self, out: list[Stmt], own: Expr) -> Expr:
         """Which piece of each thread the ``own``-th of this block's share is."""
-        rank = Var(BLOCK_Z.name, 0, self.s.p.sums.parts - 1, uniform=True)
+        last = self.s.p.sums.parts - 1
+        rank = self.s.part if self.s.p.batched else Var(BLOCK_Z.name, 0, last, uniform=True)
         return let(out, "number", rank * self.share + own)
 
     def _where(self, number: Expr, body: list[Stmt]) -> list[Stmt]:

@@ -97,6 +97,7 @@ TOGGLES: tuple[Toggle, ...] = (
     ),
     Toggle("clusterReduce", "split_k's blocks (2 to 8) add up as a cluster, in one kernel (sm_90)", needs=("smem",)),
     Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order, in one pass: bits may not repeat"),
+    Toggle("batched", "A, B and C are batches of matrices, of which one launch computes all; a batch of one is shared"),
     Toggle("dependentLaunch", "split_k's second kernel is launched while the first still runs (sm_90)"),
     Toggle(
         "separators",
@@ -280,7 +281,8 @@ class Spec:
     def matrices(self) -> tuple[Matrix, Matrix, Matrix]:
         """A, B and C: their types and how they lie. A type that does not exist, which the checks report, is float32."""
         operands = zip("ABC", (self.A, self.B, self.C), strict=True)
-        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES.get(o.dtype, F32), o.order) for x, o in operands)
+        batch = self.has("batched")
+        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES.get(o.dtype, F32), o.order, batch) for x, o in operands)
         return a, b, c
 
     @property
@@ -289,6 +291,11 @@ class Spec:
         from gemmgen.isa.epilogue import chain_of, operands_of
 
         return operands_of(chain_of(self.epilogue), self.matrices[2]) if self.epilogue else ()
+
+    @property
+    def operands(self) -> tuple[Matrix | EpilogueOperand, ...]:
+        """A, B, C and what the epilogue takes besides."""
+        return (*self.matrices, *self.beside)
 
     @property
     def way(self) -> Math:

@@ -210,6 +210,11 @@ class TileProgram:
     """What becomes of alpha * acc + beta * C before it is stored as C, by the kernel that stores it."""
 
     @property
+    def batched(self) -> bool:
+        """Whether a launch computes a batch of products."""
+        return self.matrix("C").batch
+
+    @property
     def applied(self) -> tuple[Entry, ...]:
         """The entries of the chain that the main kernel applies: none where a second kernel stores C."""
         return () if self.second_kernel else self.chain
