@@ -323,3 +323,20 @@ def test_explain_says_what_the_epilogue_reads() -> None:
     assert after.to_dict()["epilogue"] == ["bias", "gelu", "residual"] and before.to_dict()["epilogue"] == []
     assert after.beside == {"bias": 256, "residual": 64 * 256}
     assert after.intensity.block_tile == before.intensity.block_tile and after.intensity.ideal < before.intensity.ideal
+
+
+def test_every_entry_is_in_the_language_reference() -> None:
+    text = (ROOT / "docs/language.md").read_text()
+    assert [name for name in ROWS if f"`{name}" not in text] == []
+
+
+def test_the_command_line_draws_operands_and_checks_them(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from gemmgen.cli.app import app
+
+    for spec, how in (("gemm_bias_gelu", []), ("batched", ["--set", "epilogue=bias -> aux", "--set", "A=bf16"])):
+        typed = [*how, "--set", "B=bf16"] if how else []
+        command = ["run", spec, "--size", "130x70x33", "--device", "sim", "-o", str(tmp_path), *typed]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0 and "PASS" in done.output, done.output
