@@ -289,6 +289,16 @@ def test_operands_that_do_not_fit_are_named(named: dict[str, Any], said: str) ->
     assert said in str(caught.value)
 
 
+def test_kernels_are_timed_without_operands_of_an_epilogue() -> None:
+    from gemmgen.api.specs import refuse_untimed
+
+    refuse_untimed(spec_of("vectors", "relu"))
+    with pytest.raises(
+        gemmgen.ArgumentError, match="the epilogue of tested takes bias, residual; kernels are timed with"
+    ):
+        refuse_untimed(spec_of("vectors", "bias -> residual"))
+
+
 def test_outputs_that_overlap_are_refused() -> None:
     spec = spec_of("vectors", "aux -> relu")
     a, b = product(spec, 32, 32, 32)

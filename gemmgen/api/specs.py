@@ -142,6 +142,10 @@ def refuse_untimed(spec: Spec) -> None:
     """Raise ArgumentError for a spec whose matrices are not all f32: kernels are timed on such operands alone."""
     from gemmgen.ir.types import F32
 
+    if beside := [x.name for x in spec.beside]:
+        raise ArgumentError(
+            f"the epilogue of {spec.name} takes {', '.join(beside)}; kernels are timed with A, B and C only"
+        )
     if other := [f"{x.name} {x.dtype}" for x in spec.matrices if x.dtype != F32]:
         raise ArgumentError(f"{spec.name} takes {', '.join(other)}; kernels are timed with operands of {F32} only")
 
