@@ -26,11 +26,6 @@ class Fused:
     out_dtype: Any = None
 
     @property
-    def asked(self) -> bool:
-        """Whether it is anything at all."""
-        return any(x is not None for x in (self.bias, self.residual, self.activation, self.out_dtype))
-
-    @property
     def chain(self) -> tuple[str, ...]:
         """The epilogue that does it."""
         if not isinstance(self.activation, str | None):
@@ -42,8 +37,6 @@ class Fused:
 
     def run(self, kernel: Kernel, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any) -> Any:
         """The product by the sibling of ``kernel`` that has the epilogue."""
-        if not self.asked:
-            return kernel(A, B, C, alpha, beta, stream)
         given = {"bias": self.bias, "residual": self.residual}
         named = {name: x for name, x in given.items() if x is not None}
         out = None if self.out_dtype is None else type_name(self.out_dtype)

@@ -65,11 +65,10 @@ def matmul(
     """
     if type(unordered) is not bool:
         unordered = flag("unordered", unordered)
-    fused = Fused(bias, residual, activation, out_dtype)
-    if fused.asked or 3 in (getattr(A, "ndim", 2), getattr(B, "ndim", 2)):
-        c = None if C is None else one_product(_signature(C, "C"))
-        kernel = _kernel(one_product(_signature(A, "A")), one_product(_signature(B, "B")), c, unordered)
-        return fused.run(kernel, A, B, C, alpha, beta, stream)
+    if bias is not None or residual is not None or activation is not None or out_dtype is not None:
+        c = None if C is None else _signature(C, "C")
+        kernel = _kernel(_signature(A, "A"), _signature(B, "B"), c, unordered)
+        return Fused(bias, residual, activation, out_dtype).run(kernel, A, B, C, alpha, beta, stream)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")
@@ -137,6 +136,9 @@ def _described(x: Any, name: str) -> tuple[Any, ...]:
 @lru_cache(maxsize=REMEMBERED)
 def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool = False) -> Kernel:
     """The kernel for operands of these descriptions. What does not fit together, the kernel itself refuses."""
+    if 3 in (len(a[0]), len(b[0])):
+        one = _kernel(one_product(a), one_product(b), None if c is None else one_product(c), unordered)
+        return one.for_batches()
     if len(a[0]) != 2 or len(b[0]) != 2 or (c is not None and len(c[0]) != 2):
         return _kernel_of((1, 1, 1), (4, 4, 4), HOST, False)
     (m, k), n = a[0], b[0][1]
