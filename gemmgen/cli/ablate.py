@@ -100,6 +100,7 @@ def is_right(spec: Spec) -> bool:
     import numpy as np
 
     import gemmgen
+    from gemmgen.api.beside import drawn
 
     bm, bn, bk = spec.block
     m, n = (min(CHECKED_AT_MOST, extent + extent // 2 + 1) for extent in (bm, bn))
@@ -107,8 +108,9 @@ def is_right(spec: Spec) -> bool:
     random = np.random.default_rng(0)
     dtype = spec.matrices[0].dtype.numpy_dtype
     a, b = (random.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in ((m, k), (k, n)))
-    done = gemmgen.simulate(spec, a, b, counted=False)
-    return not done.faults and gemmgen.verify(done.C, a, b, spec=spec).ok
+    beside = drawn(spec, m, n)
+    done = gemmgen.simulate(spec, a, b, counted=False, **beside)
+    return not done.faults and gemmgen.verify(done.C, a, b, spec=spec, **beside).ok
 
 
 def with_times(whole: Spec, costs: list[Cost], size: Size, shown: output.Progress) -> list[Cost] | None:

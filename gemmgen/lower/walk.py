@@ -13,12 +13,13 @@ from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Alloc, For, If, Let, LetPointer, Stmt
 from gemmgen.isa.table import Completion
 from gemmgen.lower.bring import bring
+from gemmgen.lower.chain import pointers
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.mma import WarpFragments
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, Source
-from gemmgen.lower.scope import Scope, let, loop
+from gemmgen.lower.scope import Scope, let, loop, stride_of
 from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
@@ -154,11 +155,14 @@ def _kept(w: Parts, shared: LaneSums, out: list[Stmt]) -> Place:
 
 
 def _store(w: Parts) -> list[Stmt]:
+    beside = w.s.p.beside if w.s.p.applied else ()
+    batch = {x.name: w.s.batch * stride_of(x) for x in beside} if w.s.p.batched else {}
+    begin, w.s.beside = pointers(beside, w.s.origin("m"), w.s.origin("n"), batch)
     if w.sums is not None:
-        return w.sums.finish(w.guarded)
+        return [*begin, *w.sums.finish(w.guarded)]
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)
     if not isinstance(w.s.p.sums, InMemory):
-        return own
+        return [*begin, *own]
     # Adding zeros would only cost time, and alpha times zero need not be zero.
     return [If(Const(0).lt(w.s.depth), tuple(own), why="a block without a part of K has nothing to add")]
 

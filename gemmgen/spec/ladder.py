@@ -27,8 +27,9 @@ LADDER = (
     "skinny",
 )
 LADDER_BF16 = ("mma", "mma_ldmatrix", "mma_swizzled", "mma_pipelined")
-EXAMPLES = ("tf32",)
-"""Specs beside the ladders: examples of a type."""
+
+EXAMPLES = ("tf32", "gemm_bias_gelu", "batched")
+"""Specs beside the ladders that show what a product can be asked for."""
 
 
 def ladder_names() -> tuple[str, ...]:
