@@ -16,6 +16,8 @@ from gemmgen.cli.execute import run
 from gemmgen.cli.explain import explain
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
+from gemmgen.cli.pages import report
+from gemmgen.cli.picture import picture
 from gemmgen.cli.profile import profile
 from gemmgen.cli.tune import tune
 
@@ -71,4 +73,6 @@ app.command("diff")(diff)
 app.command("ablate")(ablate)
 app.command("profile")(profile)
 app.command("banks")(banks)
+app.command("report")(report)
+app.command("picture")(picture)
 app.command("gpus")(gpus)
