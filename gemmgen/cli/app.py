@@ -16,6 +16,7 @@ from gemmgen.cli.execute import run
 from gemmgen.cli.explain import explain
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
+from gemmgen.cli.lesson import app as lesson_app
 from gemmgen.cli.pages import report
 from gemmgen.cli.picture import picture
 from gemmgen.cli.profile import profile
@@ -75,4 +76,5 @@ app.command("profile")(profile)
 app.command("banks")(banks)
 app.command("report")(report)
 app.command("picture")(picture)
+app.add_typer(lesson_app, name="lesson")
 app.command("gpus")(gpus)

@@ -108,7 +108,7 @@ def checked(spec: Spec) -> Check:
     m, n, k = 2 * bm, bn, step * max(4, spec.stages + 2, -(-32 // step))
     random = np.random.default_rng(0)
     a, b = (
-        np.asarray(random.standard_normal(shape), x.dtype.numpy, "F" if x.order == "col" else "C")
+        np.asarray(random.standard_normal(shape), x.dtype.numpy_dtype, "F" if x.order == "col" else "C")
         for shape, x in zip(((m, k), (k, n)), spec.matrices, strict=False)
     )
     done = gemmgen.simulate(spec, a, b)
