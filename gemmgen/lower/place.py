@@ -18,7 +18,8 @@ class Place:
 
     Row ``i`` of piece ``(p, q)`` is ``row + p * sub_m + i``; ``rows`` and ``cols`` are all of a thread's rows and
     columns (pieces x TM, pieces x TN). ``low`` are the bits of ``row`` below those that a piece's or a warp's number
-    sets, where they are apart.
+    sets, where they are apart. ``lane`` is which of the lanes this is that share a sum over K, and ``first_k`` its
+    first step of those that they take at once; both are 0 where none do.
     """
 
     row: Expr
@@ -31,6 +32,8 @@ class Place:
     sub_n: Expr
     block: dict[str, Pointer]
     low: Expr | None = None
+    lane: Expr = Const(0)  # noqa: RUF009
+    first_k: Expr = Const(0)  # noqa: RUF009
 
 
 def constants(s: Scope) -> None:
@@ -54,10 +57,21 @@ def constants(s: Scope) -> None:
         s.constant("SUB_M", lane.m * thread.m, "WM / M_ITER", "rows from one piece to the next")
         s.constant("SUB_N", lane.n * thread.n, "WN / N_ITER", "columns from one piece to the next")
         s.constant("THREADS", p.threads, "32 * (BM / WM) * (BN / WN)", "threads in a block")
+    elif p.product.lanes_k > 1:
+        _constants_of_lanes(s)
     elif thread.m > 1 or thread.n > 1:
         s.constant("THREADS", p.threads, "(BM / TM) * (BN / TN)", "threads in a block, one for each TM x TN piece")
     else:
         s.constant("THREADS", p.threads, "BM * BN", "threads in a block, one for each element of C")
+
+
+def _constants_of_lanes(s: Scope) -> None:
+    product, thread = s.p.product, s.p.product.level("thread")
+    s.constant("LANES_K", product.lanes_k, str(product.lanes_k), "lanes that share the sum over K of their elements")
+    s.constant("VECTOR", product.run, str(product.run), "neighbours along K that a lane takes at once")
+    s.constant("STEP_K", product.lanes_k * product.run, "LANES_K * VECTOR", "steps along K that they take together")
+    groups = "(BM / TM) * (BN / TN)" if thread.m > 1 or thread.n > 1 else "BM * BN"
+    s.constant("THREADS", s.p.threads, f"{groups} * LANES_K", "threads in a block")
 
 
 def _has_warps(p: TileProgram) -> bool:
@@ -120,12 +134,23 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
         col = let(out, "col", warp_col * wn + x * tn, "first column of this thread in the block's tile")
         m_iter, n_iter = named["M_ITER"].expr, named["N_ITER"].expr
     else:
-        y, x = _split(out, s.tid, lane_level, named["BM"].expr // tm, named["BN"].expr // tn)
+        number: Expr = s.tid
+        shared: tuple[Expr, Expr] = (Const(0), Const(0))
+        if s.p.product.lanes_k > 1:
+            number, shared = _lanes_of_k(s, out)
+        y, x = _split(out, number, lane_level, named["BM"].expr // tm, named["BN"].expr // tn)
         row = let(out, "row", y * tm, "first row of this thread in the block's tile")
         col = let(out, "col", x * tn, "first column of this thread in the block's tile")
-        m_iter = n_iter = one
-        sub_m, sub_n, low = tm, tn, None
+        return out, Place(row, col, tm, tn, one, one, tm, tn, {}, None, *shared)
     return out, Place(row, col, tm, tn, m_iter, n_iter, sub_m, sub_n, {}, low)
+
+
+def _lanes_of_k(s: Scope, out: list[Stmt]) -> tuple[Expr, tuple[Expr, Expr]]:
+    """The number of this thread's group of lanes, and which lane of it this is, with its first step along K."""
+    lanes, vector = s.constants["LANES_K"].expr, s.constants["VECTOR"].expr
+    lane = let(out, "laneK", s.tid % lanes, "which of the lanes that share a sum over K")
+    first = let(out, "firstStep", lane * vector, "its first step of those that the lanes take together")
+    return let(out, "group", s.tid // lanes), (lane, first)
 
 
 def _apart(piece: int, warp: int) -> bool:
@@ -170,7 +195,7 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     out: list[Stmt] = []
     why = "blocks that share the sum over K of one tile of C"
     splits = s.constant("SPLIT_K", s.p.sums.parts, str(s.p.sums.parts), why)
-    step = s.constants["BK"].expr if "BK" in s.constants else Const(1)
+    step = next((s.constants[x].expr for x in ("BK", "STEP_K") if x in s.constants), Const(1))
     whole = (K + (step * splits - 1)) // (step * splits) * step
     size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")
     first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")

@@ -24,15 +24,17 @@ def _loops(f: Fragments, turn: Turn, t: Inner) -> list[Stmt]:
     s = turn.k.s
     steps = s.p.extent("k")
     unroll = s.p.product.unroll or steps
-    if steps == 1:
+    shared = s.p.product.lanes_k > 1
+    by = s.constants["STEP_K"].expr if shared else Const(1)
+    if steps == value_of(by):
         return _step(f, turn, t, Const(0), Const(0))
     if unroll == steps:
-        k, shape = loop("k", s.extent("k"))
+        k, shape = loop("k", s.extent("k"), step=by)
         return [For(k, shape.start, shape.stop, shape.step, tuple(_step(f, turn, t, k, k)), True)]
     chunk = s.constant("UNROLL", unroll, str(unroll), "steps along k in the text of the main loop")
     kk, outer = loop("kk", s.extent("k"), step=chunk, unroll=None)
     # Not j: the loops over a fragment are named i and j.
-    j, shape = loop("step", chunk)
+    j, shape = loop("step", chunk, step=by)
     inner = For(j, shape.start, shape.stop, shape.step, tuple(_step(f, turn, t, kk + j, j)), True)
     return [For(kk, outer.start, outer.stop, outer.step, (inner,), False)]
 

@@ -23,6 +23,7 @@ from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
 from gemmgen.tile.statements import (
+    AddLanes,
     AddUp,
     Ahead,
     Bring,
@@ -106,6 +107,8 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return w.f.clear() + w.f.declare()
         case Multiply():
             return w.f.multiply_last()
+        case AddLanes():
+            return w.f.add_lanes()
         case Publish():
             assert w.sums is not None
             return w.sums.publish()
@@ -126,6 +129,12 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
 
 
 def _finish(w: Parts) -> list[Stmt]:
+    if w.s.p.product.lanes_k == 1:
+        return _store(w)
+    return [If(w.at.lane.eq(0), tuple(_store(w)), why="the first lane of those that have the same sums stores them")]
+
+
+def _store(w: Parts) -> list[Stmt]:
     if w.sums is not None:
         return w.sums.finish(w.guarded)
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)
@@ -190,14 +199,18 @@ def _ahead(w: Parts, turn: Turn, count: int, body: tuple[TileStmt, ...]) -> Lowe
 
 def _whole(w: Parts, turn: Turn, body: tuple[TileStmt, ...]) -> Lowered:
     """No tiles: each step along K is fetched from global memory."""
-    var, shape = loop("k", w.s.depth, unroll=None)
+    product = w.s.p.product
+    together = w.s.constants["STEP_K"].expr if product.lanes_k > 1 else Const(1)
+    turns = (product.unroll or 0) // (product.lanes_k * product.run) if product.lanes_k > 1 else 0
+    var, shape = loop("k", w.s.depth, step=together, unroll=None)
     out: list[Stmt] = []
     for x in body:
         if isinstance(x, Fragment):
-            out += w.f.fetch(x.operand, Source(w.at.block[x.operand]), var, Const(0))
+            start = Const(0) if product.lanes_k > 1 else None  # lanes may reach past K, and ask
+            out += w.f.fetch(x.operand, Source(w.at.block[x.operand], None, start), var, Const(0))
         else:
             out += w.f.multiply(var, Const(0))
-    return [For(var, shape.start, w.s.depth, shape.step, tuple(out), None)], turn
+    return [For(var, shape.start, w.s.depth, shape.step, tuple(out), turns if turns > 1 else None)], turn
 
 
 def _joined(body: Iterable[Stmt]) -> Iterator[Stmt]:

@@ -14,6 +14,7 @@ from typing import Any
 from gemmgen.diagnostics import MAX_PROBLEMS, Problem, SpecError, quoted
 from gemmgen.ir.types import F32, WARP
 from gemmgen.spec.effort import spill_notes
+from gemmgen.spec.lanes import lane_problems
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, SUM_TYPES, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
@@ -116,7 +117,7 @@ def _toggles(s: Subject) -> Iterator[Problem]:
         yield Problem(f"unknown toggle {quoted(name)}", did_you_mean(name, known), s.span(f"use {name}", "use"))
     for toggle in (t for t in TOGGLES if s.spec.has(t.name)):
         for need in toggle.needs:
-            if not s.spec.has(need):
+            if not s.spec.has(need) and not (toggle.lanes and s.spec.lanes_k > 1):
                 tries = (s, replace(s, fits=lambda _: True))  # what does not fit either way is said next
                 hints = (either(_adding(t, need), t.leaving(toggle.name)) for t in tries)
                 hint = next(filter(None, hints), f"{toggle.name} does not go with the rest")
@@ -320,6 +321,7 @@ RULES: tuple[Callable[[Subject], Iterator[Problem]], ...] = (
     _k_step,
     step_problems,
     pipeline_problems,
+    lane_problems,
     _tiling,
     _warp_given,
     _lanes,

@@ -24,7 +24,8 @@ def sums(spec: Spec) -> int:
 
 def products(spec: Spec) -> int:
     """Multiply-adds in the text of a thread's main loop."""
-    steps = (spec.unroll or spec.block[2]) if spec.has("smem") else 1
+    steps = (spec.unroll or spec.block[2]) if spec.has("smem") or spec.lanes_k > 1 else 1
+    steps = max(1, steps // spec.lanes_k)
     return sums(spec) * steps
 
 

@@ -30,20 +30,25 @@ class Toggle:
     doc: str
     needs: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    lanes: bool = False  # it also makes sense without what it needs where lanes share the sum over K
 
 
 TOGGLES: tuple[Toggle, ...] = (
     Toggle("coalescing", "consecutive lanes walk along rows, the contiguous dimension, in every global access"),
     Toggle("smem", "stage tiles of A and B in shared memory, so that each element is fetched once a block"),
     Toggle("transposeA", "store the A tile transposed, so that a thread's rows of it are contiguous", needs=("smem",)),
-    Toggle("float4", "move 16 bytes an access instead of 4", needs=("smem",)),
+    Toggle("float4", "move 16 bytes an access instead of 4", needs=("smem",), lanes=True),
     Toggle(
         "warptile",
         "every warp owns a contiguous tile of the block, in m_iter x n_iter pieces",
         needs=("smem",),
         options=("m_iter", "n_iter"),
     ),
-    Toggle("cpasync", "copy tiles to shared memory asynchronously, bypassing registers", needs=("smem",)),
+    Toggle(
+        "cpasync",
+        "copy tiles to shared memory asynchronously, bypassing registers; with tma, the one that is transposed",
+        needs=("smem",),
+    ),
     Toggle("tma", "let the tensor memory accelerator copy whole tiles (sm_90)", needs=("smem", "float4")),
     Toggle("spread", "start a tile's copies a few at a time between the products", needs=("cpasync",)),
     Toggle("raggedFirst", "take what whole tiles leave of K first, so that later copies check no K", needs=("smem",)),
@@ -139,6 +144,13 @@ class Spec:
     unroll: int = setting(0, "steps along k in the main loop's text; 0 for all of a tile", line="unroll", form="number")
     pad_a: int = setting(0, "elements left empty after each row of A's shared tile", line="pad_a", form="number")
     pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
+    lanes_k: int = setting(
+        1,
+        "neighbouring lanes that share the sum over K of the same elements of C, each with runs of 16 bytes along K",
+        line="lanes_k",
+        form="number",
+        choices=(1, 2, 4, 8, 16, 32),
+    )
     split_k: int = setting(
         1,
         "blocks that share the sum over K of a tile; a second kernel adds up, or they with clusterReduce or atomics",
@@ -242,7 +254,7 @@ class Spec:
         """Threads in a block."""
         if self.has("warptile"):
             return WARP * self.warps[0] * self.warps[1]
-        return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1])
+        return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1]) * self.lanes_k
 
 
 @dataclass(frozen=True)

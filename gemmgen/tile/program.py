@@ -94,7 +94,8 @@ class Copy:
     """One tile of an operand is moved from global to shared memory.
 
     ``width`` is in elements an access; ``lanes`` is the dimension that consecutive threads walk; ``guard`` are the
-    dimensions along which the tile may reach past the matrix. ``via`` is how the tile is brought.
+    dimensions along which the tile may reach past the matrix. ``via`` is how the tile is brought. ``patches``: a warp
+    copies some elements of several lines at a time, so that what it transposes falls into different banks.
     """
 
     operand: OperandName
@@ -103,6 +104,7 @@ class Copy:
     lanes: Dim
     guard: frozenset[Dim] = frozenset()
     via: Transport = REGISTERS
+    patches: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ class Level:
 class Product:
     """acc += a x b, by multiplications of ``math``. ``levels`` split the block tile, coarse to fine; ``a_width`` and
     ``b_width`` are the elements a thread fetches an access. ``along_k``: of A these are neighbours along k, so
-    that one fetch serves several steps.
+    that one fetch serves several steps. ``lanes_k`` neighbouring lanes have the same elements of C, and each a part of
+    every tile's steps: ``run`` neighbours along k of each row and column at a time.
     ``snake``: every other row of the outer product is walked backwards. ``pinned``: each step along k is closed
     against the compiler's scheduler. ``unroll``: steps along k in the text of the loop (None: all of a tile).
     """
@@ -132,6 +135,8 @@ class Product:
     b_width: int = 1
     math: Math = FMA
     along_k: bool = False
+    lanes_k: int = 1
+    run: int = 1
     snake: bool = False
     pinned: bool = False
     unroll: int | None = None
@@ -213,7 +218,7 @@ class TileProgram:
     @property
     def threads(self) -> int:
         warp, lane = self.product.level("warp"), self.product.level("lane")
-        return warp.m * warp.n * lane.m * lane.n
+        return warp.m * warp.n * lane.m * lane.n * self.product.lanes_k
 
     @property
     def shared_bytes(self) -> int:

@@ -5,12 +5,12 @@ They are applied in the order of REWRITES whatever the order in the spec, so tog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
+from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
 from gemmgen.ir.verifier import enabled
 from gemmgen.isa.table import Completion
 from gemmgen.spec.architecture import adds_vectors
@@ -19,7 +19,7 @@ from gemmgen.spec.pipelines import SWIZZLED
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
-from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, widest
+from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, turned, widest
 from gemmgen.tile.verifier import verify
 
 if TYPE_CHECKING:
@@ -112,8 +112,11 @@ def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
 
 
 def tma(p: TileProgram, spec: Spec) -> TileProgram:
-    """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead."""
-    return replace(p, copies=transports(p, Tma(), spec.has("float4")))
+    """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead, and beside it
+    what is transposed, where the spec says so."""
+    beside = turned(p) if spec.has("cpasync") else frozenset()
+    copies = transports(p, Tma(), spec.has("float4"), beside)
+    return replace(p, copies=tuple(replace(c, patches=c.operand in beside) for c in copies))
 
 
 def float4(p: TileProgram, spec: Spec) -> TileProgram:
@@ -141,6 +144,34 @@ def along_k(p: TileProgram, spec: Spec) -> TileProgram:
     assert buffer is not None
     width = widest(buffer.dtype, VECTOR_BYTES, p.extent("k"), buffer.layout.pitch)
     return replace(p, product=replace(p.product, along_k=width > 1, a_width=width))
+
+
+def lanes_k(p: TileProgram, spec: Spec) -> TileProgram:
+    """Lanes have a part of K each: what is contiguous along k is fetched in runs, as long as all can be."""
+    wide = VECTOR_BYTES if spec.has("float4") else 0
+    each = p.extent("k") // spec.lanes_k if p.buffers else VECTOR_BYTES
+    runs = {x: widest(p.matrix(x).dtype, min(wide, fine), each, *pitch) for x, fine, *pitch in _read_along_k(p)}
+    run = min(runs.values(), default=1)
+    product = replace(
+        p.product,
+        lanes_k=spec.lanes_k,
+        run=run,
+        a_width=run if "A" in runs else 1,
+        b_width=run if "B" in runs else 1,
+    )
+    block = p.block if p.buffers else (*p.block[:2], spec.lanes_k * run)
+    return replace(p, product=product, block=block)
+
+
+def _read_along_k(p: TileProgram) -> Iterator[tuple[OperandName, int, *tuple[int, ...]]]:
+    """The operands whose fragments are contiguous along k: with their alignment and, in shared memory, their pitch."""
+    names: tuple[OperandName, ...] = ("A", "B")
+    for x in names:
+        buffer = p.buffer(x)
+        if buffer is not None and buffer.layout.contiguous == "k":
+            yield x, VECTOR_BYTES, buffer.layout.pitch
+        elif buffer is None and p.contiguous(x) == "k":
+            yield x, p.variant.bytes(x)
 
 
 def stages(p: TileProgram, spec: Spec) -> TileProgram:
@@ -281,6 +312,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("float4", float4),
     ("directB", direct_b),
     ("alongK", along_k),
+    ("lanes_k", lanes_k),
     ("stages", stages),
     ("prefetch", prefetch),
     ("spread", spread),

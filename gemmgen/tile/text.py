@@ -10,6 +10,7 @@ from gemmgen.isa.table import Completion
 from gemmgen.tile.program import STAGED, Buffer, Copy, TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
+    AddLanes,
     AddUp,
     Ahead,
     Bring,
@@ -60,6 +61,8 @@ def _levels(p: TileProgram) -> str:
     walk = f"consecutive lanes along {lane.walk}"
     if any(x.name == "warp" for x in p.product.levels):
         return f"{warp.m} x {warp.n} warps of {lane.m} x {lane.n} lanes, {walk}"
+    if p.product.lanes_k > 1:
+        return f"{lane.m} x {lane.n} groups of {p.product.lanes_k} lanes, which have parts of K each"
     return f"{lane.m} x {lane.n}, {walk.replace('lanes', 'threads')}"
 
 
@@ -99,6 +102,8 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield _fragment(p, s)
         case Multiply(behind):
             yield "acc += a x b of the step before" if behind else "acc += a x b"
+        case AddLanes():
+            yield f"acc = the sum of acc over each {p.product.lanes_k} neighbouring lanes"
         case Publish():
             yield f"sums = acc   {_piece(p)} bytes a store, in the place of {_tiles(p)}"
         case Gather():

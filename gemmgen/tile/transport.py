@@ -74,11 +74,19 @@ def transport(p: TileProgram, c: Copy, wanted: Transport, vectors: bool) -> Tran
     return next(via for via in WAYS[WAYS.index(wanted) :] if _serves(p, c, via, vectors))
 
 
-def transports(p: TileProgram, wanted: Transport, vectors: bool) -> tuple[Copy, ...]:
-    """The copies of a program, each with its way. An operand that falls back takes the others with it: a program with
-    two kinds of waits per tile is right, but no measured kernel is faster with one."""
-    last = max((WAYS.index(transport(p, c, wanted, vectors)) for c in p.copies), default=0)
-    return tuple(replace(c, via=WAYS[last]) for c in p.copies)
+def transports(
+    p: TileProgram, wanted: Transport, vectors: bool, beside: frozenset[str] = frozenset()
+) -> tuple[Copy, ...]:
+    """The copies of a program, each with its way. An operand that falls back takes the others with it, but those
+    ``beside`` them, which keep their way: two kinds of waits per tile pay only where one way cannot transpose."""
+    mine = [c for c in p.copies if c.operand not in beside]
+    last = max((WAYS.index(transport(p, c, wanted, vectors)) for c in mine), default=0)
+    return tuple(c if c.operand in beside else replace(c, via=WAYS[last]) for c in p.copies)
+
+
+def turned(p: TileProgram) -> frozenset[str]:
+    """The operands whose tiles are transposed on their way."""
+    return frozenset(b.operand for b in p.buffers if b.layout.contiguous != p.contiguous(b.operand))
 
 
 def copy_width(p: TileProgram, c: Copy, via: Transport) -> int:
