@@ -9,8 +9,9 @@ import pytest
 
 from gemmgen.cli import run
 from gemmgen.lesson.checking import barriers, check, program_of, solution_of, start_of
-from gemmgen.lesson.exercises import EXERCISES, Exercise, Race
+from gemmgen.lesson.exercises import EXERCISES
 from gemmgen.lesson.measures import CUBLAS_TFLOPS, MEASURES
+from gemmgen.lesson.rows import Exercise, Race
 from gemmgen.spec.data import data_folder
 
 every = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.title.replace(" ", "_"))

@@ -10,7 +10,7 @@ from gemmgen.cli import exits, output
 from gemmgen.cli.options import Json
 
 if TYPE_CHECKING:
-    from gemmgen.lesson.exercises import Exercise, Race
+    from gemmgen.lesson.rows import Exercise, Race
 
 LARGEST = 100_000
 """Bytes of an answer that are read."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import GemmgenError, SpecError
-from gemmgen.lesson.exercises import Exercise, Race
+from gemmgen.ir.types import F32
 from gemmgen.lesson.measures import MEASURES, measured
+from gemmgen.lesson.rows import Exercise, Race
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -165,6 +166,6 @@ def _fault(race: Race) -> str:
     spec = gemmgen.load(race.spec)
     ir = gemmgen.lower(spec)
     bm, bn, bk = spec.block
-    a, b = np.ones((bm, 2 * bk), np.float32), np.ones((2 * bk, bn), np.float32)
+    a, b = np.ones((bm, 2 * bk), F32.numpy_dtype), np.ones((2 * bk, bn), F32.numpy_dtype)
     faults = gemmgen.simulate(ir.without(ir.syncs()[race.barrier]), a, b).faults
     return f"simulated without the missing barrier: {faults[0]}"
