@@ -19,6 +19,7 @@ from gemmgen.cli.ladder import ladder
 from gemmgen.cli.lesson import app as lesson_app
 from gemmgen.cli.pages import report
 from gemmgen.cli.picture import picture
+from gemmgen.cli.play import play
 from gemmgen.cli.profile import profile
 from gemmgen.cli.tune import tune
 
@@ -76,5 +77,6 @@ app.command("profile")(profile)
 app.command("banks")(banks)
 app.command("report")(report)
 app.command("picture")(picture)
+app.command("play")(play)
 app.add_typer(lesson_app, name="lesson")
 app.command("gpus")(gpus)
