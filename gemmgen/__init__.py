@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         TuneError,
     )
     from gemmgen.dispatch.matmul import matmul
+    from gemmgen.export.project import export
     from gemmgen.isa.memory import shared_wavefronts
     from gemmgen.spec.model import Spec
     from gemmgen.tune.tuner import TuneResult
@@ -60,6 +61,7 @@ __all__ = [
     "compile",
     "emit",
     "explain",
+    "export",
     "load",
     "lower",
     "matmul",
@@ -89,6 +91,7 @@ _HOME = {
     "gemmgen.isa.memory": ("shared_wavefronts",),
     "gemmgen.api.kernel": ("Kernel", "compile"),
     "gemmgen.dispatch.matmul": ("matmul",),
+    "gemmgen.export.project": ("export",),
     "gemmgen.api.simulation": ("Simulation", "simulate"),
     "gemmgen.spec.model": ("Spec",),
     "gemmgen.tune.tuner": ("TuneResult",),

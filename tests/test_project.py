@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("verify",),
     ("tune",),
     ("dispatch",),
-    ("report",),
+    ("report", "export", "torch"),
     ("lesson", "play"),
     ("cli",),
     ("__main__",),

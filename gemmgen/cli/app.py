@@ -14,6 +14,7 @@ from gemmgen.cli.compile import compile_specs
 from gemmgen.cli.diff import diff
 from gemmgen.cli.execute import run
 from gemmgen.cli.explain import explain
+from gemmgen.cli.export import export
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
 from gemmgen.cli.lesson import app as lesson_app
@@ -80,3 +81,4 @@ app.command("picture")(picture)
 app.command("play")(play)
 app.add_typer(lesson_app, name="lesson")
 app.command("gpus")(gpus)
+app.command("export")(export)

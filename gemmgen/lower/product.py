@@ -63,8 +63,8 @@ class Fragments:
         self.b_run: Expr = Const(product.run)
         a_sets: Expr = Const(1) if product.along_k else self.sets
         self.acc = register_tile("acc" if single else "threadResults", self.rows, self.cols)
-        self.a_extents = (a_sets, self.rows, self.run)
-        self.b_extents = (self.sets, self.cols, self.b_run)
+        self.a_extents: tuple[Expr, ...] = (a_sets, self.rows, self.run)
+        self.b_extents: tuple[Expr, ...] = (self.sets, self.cols, self.b_run)
         self.a = register_tile("a" if single else "regM", *self.a_extents, dtype=s.p.matrix("A").dtype)
         self.b = register_tile("b" if single else "regN", *self.b_extents, dtype=s.p.matrix("B").dtype)
 

@@ -15,6 +15,7 @@ from gemmgen.isa.table import Completion
 from gemmgen.lower.bring import bring
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.epilogue import epilogue
+from gemmgen.lower.mma import WarpFragments
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, Source
 from gemmgen.lower.scope import Scope, let, loop
@@ -68,7 +69,7 @@ class Parts:
 
 
 def parts_of(s: Scope, at: Place) -> Parts:
-    f = Fragments(s, at)
+    f = WarpFragments(s, at) if s.p.product.math.by_warp else Fragments(s, at)
     sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
     staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
     return Parts(s, at, f, Syncs(s), sums, staged)

@@ -11,7 +11,7 @@ from gemmgen.diagnostics import CompileError
 DEFAULT_ARCH = "sm_90"
 
 # A cubin for one of these runs on no other member of its major version, nor the other way round (Tegra's own lines).
-_ALONE = frozenset({53, 62, 72, 87, 88, 101, 110})
+ALONE = frozenset({53, 62, 72, 87, 88, 101, 110})
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def choose_target(cc: tuple[int, int], supported: Iterable[int]) -> Target:
     cubins = [a for a in known if a == device or (_same_line(a, device) and a <= device)]
     if cubins:
         return Target("cubin", f"sm_{cubins[-1]}")
-    older = [a for a in known if a < device and a not in _ALONE]
+    older = [a for a in known if a < device and a not in ALONE]
     if older:
         return Target("ptx", f"compute_{older[-1]}")
     lowest = f"{known[0] // 10}.{known[0] % 10}" if known else "none"
@@ -45,4 +45,4 @@ def choose_target(cc: tuple[int, int], supported: Iterable[int]) -> Target:
 
 
 def _same_line(arch: int, device: int) -> bool:
-    return arch // 10 == device // 10 and arch not in _ALONE and device not in _ALONE
+    return arch // 10 == device // 10 and arch not in ALONE and device not in ALONE

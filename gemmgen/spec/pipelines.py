@@ -35,9 +35,17 @@ SWIZZLED_ROWS = 8
 """Rows after which a swizzle repeats."""
 
 
+def swizzles(row_bytes: int, long_rows: bool) -> bool:
+    """Whether rows of this length can be swizzled. ``long_rows``: whoever copies them takes them apart into 128 bytes,
+    as the TMA engine does not."""
+    return row_bytes in SWIZZLED or (long_rows and row_bytes % SWIZZLED[-1] == 0)
+
+
 def idle_swizzle(spec: Spec) -> Iterator[str]:
     """A swizzle that is asked for and has no effect."""
     item = spec.matrices[0].dtype.bytes
+    if spec.way.by_warp:
+        return
     if spec.has("smemSwizzle") and item * spec.block[2] not in SWIZZLED:
         can = _or([nbytes // item for nbytes in SWIZZLED])
         yield f"smemSwizzle has no effect on rows of BK {spec.block[2]}; BK {can} can be swizzled"
@@ -196,8 +204,8 @@ def _tma_order(s: Subject) -> Iterator[Problem]:
     if s.good("B") and spec.B.order == "col" and not spec.has("directB"):
         message = "tma cannot transpose, and the tile of a column-major B is stored by rows"
         rows = "take B in row order" if s.mends(B=replace(spec.B, order="row")) else ""
-        beside = "add cpasync, which brings B beside tma" if _also(s, "cpasync") else ""
-        hint = either(beside, rows, _instead(s, "tma", "cpasync")) or "use smaller tiles"
+        added = "add cpasync, which brings B beside tma" if _also(s, "cpasync") else ""
+        hint = either(added, rows, _instead(s, "tma", "cpasync")) or "use smaller tiles"
         yield Problem(message, hint, s.span("operands B", "use tma"))
 
 

@@ -7,6 +7,7 @@ derived from the decisions by :func:`gemmgen.tile.sequence.sequence`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from gemmgen.ir.memory import declared_size
@@ -27,6 +28,9 @@ BARRIER_BYTES = 8
 
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
+
+
+Feed = Literal["registers", "ldmatrix"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ class Product:
     every tile's steps: ``run`` neighbours along k of each row and column at a time.
     ``snake``: every other row of the outer product is walked backwards. ``pinned``: each step along k is closed
     against the compiler's scheduler. ``unroll``: steps along k in the text of the loop (None: all of a tile).
+    ``feed``: how a warp's multiplication gets its fragments, by ordinary loads to registers or by ldmatrix.
     """
 
     levels: tuple[Level, ...]
@@ -140,6 +145,7 @@ class Product:
     snake: bool = False
     pinned: bool = False
     unroll: int | None = None
+    feed: Feed = "registers"
 
     def level(self, name: str) -> Level:
         """The level of that name; 1 x 1 where the program has none."""
@@ -219,6 +225,12 @@ class TileProgram:
     def threads(self) -> int:
         warp, lane = self.product.level("warp"), self.product.level("lane")
         return warp.m * warp.n * lane.m * lane.n * self.product.lanes_k
+
+    @property
+    def warp_tile(self) -> tuple[int, int]:
+        """Rows and columns of C that a warp computes, where it computes a tile of its own."""
+        pieces = [self.product.level(x) for x in ("piece", "lane", "thread")]
+        return prod(x.m for x in pieces), prod(x.n for x in pieces)
 
     @property
     def shared_bytes(self) -> int:

@@ -104,7 +104,7 @@ def copy_width(p: TileProgram, c: Copy, via: Transport) -> int:
 
 def widest(dtype: DType, align_bytes: int, *extents: int) -> int:
     """The most elements of one access: 16 bytes at most, as the alignment allows, and dividing every extent."""
-    fits = (w for w in (8, 4, 2, 1) if w == 1 or w * dtype.bytes <= min(align_bytes, VECTOR_BYTES))
+    fits = (w for w in (16, 8, 4, 2, 1) if w == 1 or w * dtype.bytes <= min(align_bytes, VECTOR_BYTES))
     return next(w for w in fits if all(e % w == 0 for e in extents))
 
 

@@ -1,0 +1,135 @@
+"""What an export holds of a spec: its variants, the kernels that they share, and each kernel compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.types import VECTOR_BYTES
+from gemmgen.ir.variant import EXACT, GUARDED, Variant
+from gemmgen.launch.placement import OPERANDS
+
+if TYPE_CHECKING:
+    from gemmgen.ir.kernel import KernelIR, Param
+    from gemmgen.ir.program import Part, Program
+    from gemmgen.spec.model import Spec
+
+KNOWN = ("M", "N", "K", "alpha", "A", "lda", "B", "ldb", "beta", "C", "ldc", "W", "ldw")
+"""The parameters that the launcher fills in for every kernel; others are a spec's own operands."""
+PARTS: tuple[Part, ...] = ("first", "main", "then")
+SUFFIX = {"first": "_scale", "main": "", "then": "_reduce"}
+Kind: TypeAlias = Literal["int", "size", "float", "pointer", "tensormap"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of an export. ``source`` is its CUDA in a namespace of its own; ``ptx`` is empty where none can be."""
+
+    ir: KernelIR
+    source: str
+    cubin: bytes = b""
+    ptx: bytes = b""
+
+    @property
+    def name(self) -> str:
+        return self.ir.name
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A spec in an export: ``variants``, the fastest first, with the number of each one's kernel by part, -1 for none;
+    ``extras`` are the parameters of its kernels beyond the KNOWN ones, each once."""
+
+    spec: Spec
+    name: str
+    arch: str
+    program: Program
+    variants: tuple[tuple[Variant, str, tuple[int, int, int]], ...]
+    kernels: tuple[Kernel, ...]
+    extras: tuple[Param, ...]
+
+
+def variants_of(program: Program) -> Iterator[tuple[Variant, str]]:
+    """The variants to export, with their labels: whole tiles; any size; and any size with narrow accesses to those
+    operands whose rows are not aligned, which are named behind the label where they are not all."""
+    yield EXACT, "exact"
+    items = {x.name: x.dtype.bytes for x in program.matrices}
+    wide = [name for name in OPERANDS if program.alignment[name] > items[name]]
+    for count in range(len(wide) + 1):
+        for narrow in combinations(wide, count):
+            align = tuple((x, items[x] if x in narrow else VECTOR_BYTES) for x in OPERANDS)
+            which = "" if list(narrow) == wide else f"_{''.join(narrow)}"
+            yield Variant(GUARDED.guard, align), f"guarded_unaligned{which}" if narrow else "guarded"
+
+
+def described(spec: Spec, arch: str, name: str, project: str) -> Exported:
+    """A spec's variants with their kernels as text, none of them compiled."""
+    from gemmgen.lower import lower
+
+    program = lower(spec, EXACT).program
+    assert program is not None
+    kernels: dict[str, tuple[int, Kernel]] = {}
+    rows = []
+    for variant, label in variants_of(program):
+        numbers = dict.fromkeys(PARTS, -1)
+        for ir in lower(spec, variant).kernels:
+            kernel = _named(ir, f"{name}_{label}{SUFFIX[ir.part]}", project)
+            number, _ = kernels.setdefault(_code(ir), (len(kernels), kernel))
+            numbers[ir.part] = number
+        rows.append((variant, label, (numbers["first"], numbers["main"], numbers["then"])))
+    made = tuple(kernel for _, kernel in kernels.values())
+    return Exported(spec, name, arch, program, tuple(rows), made, _extras(spec, made))
+
+
+def _named(ir: KernelIR, name: str, project: str) -> Kernel:
+    """The kernel under a name that no other of the export has, in a namespace of that name."""
+    from gemmgen.cuda.emit import emit_cuda
+
+    renamed = replace(ir, name=name)
+    header, rest = emit_cuda(renamed).split("\n\n", 1)
+    opened, closed = (
+        f"namespace {project} {{\nnamespace {name} {{",
+        f"}}  // namespace {name}\n}}  // namespace {project}",
+    )
+    return Kernel(renamed, f"{header}\n\n{opened}\n\n{rest}\n{closed}\n")
+
+
+def _code(ir: KernelIR) -> str:
+    """The text that the compiler sees, but for the name: kernels of two variants may have the same."""
+    from gemmgen.cuda.emit import emit_cuda
+
+    return re.sub(r"//[^\n]*", "", emit_cuda(replace(ir, name="kernel")))
+
+
+def _extras(spec: Spec, kernels: Sequence[Kernel]) -> tuple[Param, ...]:
+    found: dict[str, Param] = {}
+    for kernel in kernels:
+        for m in kernel.ir.tensor_maps:
+            if m.operand not in OPERANDS:
+                raise ArgumentError(f"{spec.name} has a tensor map of {m.operand}; an export makes them of A, B and C")
+        for p in kernel.ir.params:
+            if p.kind != "tensormap" and p.name not in KNOWN:
+                found.setdefault(p.name, p)
+    return tuple(found.values())
+
+
+def compiled(exported: Exported) -> Exported:
+    """The same with a cubin of every kernel, and PTX for newer GPUs. Raises CompileError."""
+    with ThreadPoolExecutor(2) as pool:
+        kernels = tuple(pool.map(lambda k: _compiled(k, exported), exported.kernels))
+    return replace(exported, kernels=kernels)
+
+
+def _compiled(kernel: Kernel, exported: Exported) -> Kernel:
+    from gemmgen.runtime.nvrtc import compile_cubin, compile_ptx
+    from gemmgen.spec.effort import slow_to_compile
+
+    arch, slow = exported.arch, slow_to_compile(exported.spec)
+    found = compile_cubin(kernel.source, arch, name=kernel.name, slow=slow)
+    ptx = compile_ptx(kernel.source, arch, name=kernel.name, slow=slow) if arch[-1].isdigit() else ""
+    return replace(kernel, cubin=found.cubin, ptx=ptx.encode() + b"\0" if ptx else b"")

@@ -1,0 +1,307 @@
+// Made by gemmgen. Checks every exported kernel against a plain loop at whole, ragged and empty sizes.
+//
+//     @PROJECT@_check                     exit status 0 where every element is right, 1 else
+//     @PROJECT@_check --time 4096x4096x4096   also times the kernels at that size
+#include <@PROJECT@/@PROJECT@.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace {
+
+using namespace @PROJECT@;
+
+// --- The driver's memory, stream and events --------------------------------------------------------------------------
+
+struct Memory {
+    decltype(&::cuInit) init = nullptr;
+    decltype(&::cuDevicePrimaryCtxRetain) retain = nullptr;
+    decltype(&::cuCtxSetCurrent) set_current = nullptr;
+    decltype(&::cuCtxSynchronize) synchronize = nullptr;
+    decltype(&::cuMemAlloc) alloc = nullptr;
+    decltype(&::cuMemFree) free = nullptr;
+    decltype(&::cuMemcpyHtoD) upload = nullptr;
+    decltype(&::cuMemcpyDtoH) download = nullptr;
+    decltype(&::cuEventCreate) event_create = nullptr;
+    decltype(&::cuEventRecord) event_record = nullptr;
+    decltype(&::cuEventSynchronize) event_synchronize = nullptr;
+    CUresult (*event_elapsed)(float*, CUevent, CUevent) = nullptr;
+
+    bool find()
+    {
+        using rt::Driver;
+        return Driver::find("cuInit", init) && Driver::find("cuDevicePrimaryCtxRetain", retain) &&
+               Driver::find("cuCtxSetCurrent", set_current) && Driver::find("cuCtxSynchronize", synchronize) &&
+               Driver::find("cuMemAlloc", alloc) && Driver::find("cuMemFree", free) &&
+               Driver::find("cuMemcpyHtoD", upload) && Driver::find("cuMemcpyDtoH", download) &&
+               Driver::find("cuEventCreate", event_create) && Driver::find("cuEventRecord", event_record) &&
+               Driver::find("cuEventSynchronize", event_synchronize) &&
+               Driver::find("cuEventElapsedTime", event_elapsed);
+    }
+};
+
+Memory gpu;
+
+void require(CUresult code, const char* what)
+{
+    if (code == CUDA_SUCCESS) return;
+    std::fprintf(stderr, "%s failed with %d\n", what, int(code));
+    std::exit(1);
+}
+
+struct Buffer {
+    CUdeviceptr address = 0;
+    explicit Buffer(std::size_t bytes) { require(gpu.alloc(&address, bytes ? bytes : 16), "cuMemAlloc"); }
+    ~Buffer() { gpu.free(address); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+};
+
+// --- Elements of every type ------------------------------------------------------------------------------------------
+
+float from_bits(std::uint32_t bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+// A half-precision number: ten bits of fraction, five of exponent.
+float from_half(std::uint16_t h)
+{
+    const int exponent = h >> 10 & 31, fraction = h & 1023;
+    const float size = exponent == 0    ? std::ldexp(float(fraction), -24)
+                       : exponent == 31 ? (fraction ? NAN : INFINITY)
+                                        : std::ldexp(float(fraction + 1024), exponent - 25);
+    return h >> 15 ? -size : size;
+}
+
+float load(const std::vector<unsigned char>& bytes, std::size_t i, const rt::Matrix& m)
+{
+    if (m.item == 4) {
+        float x;
+        std::memcpy(&x, &bytes[4 * i], 4);
+        return x;
+    }
+    std::uint16_t x;
+    std::memcpy(&x, &bytes[2 * i], 2);
+    return std::strcmp(m.type, "bf16") == 0 ? from_bits(std::uint32_t(x) << 16) : from_half(x);
+}
+
+// Eighths from -4 to 4, which every type holds: a sum is then right to the last bit unless it is long.
+void store(std::vector<unsigned char>& bytes, std::size_t i, const rt::Matrix& m, int eighths)
+{
+    const float x = float(eighths) / 8;
+    std::uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    if (m.item == 4) {
+        std::memcpy(&bytes[4 * i], &bits, 4);
+        return;
+    }
+    std::uint16_t y = std::uint16_t(bits >> 16);  // of bf16, exact
+    if (std::strcmp(m.type, "f16") == 0) {
+        const int exponent = int(bits >> 23 & 255) - 112;
+        y = std::uint16_t((bits >> 16 & 0x8000) | (x == 0 ? 0 : exponent << 10 | int(bits >> 13 & 1023)));
+    }
+    std::memcpy(&bytes[2 * i], &y, 2);
+}
+
+double unit_of(const rt::Matrix& m)
+{
+    return std::strcmp(m.type, "bf16") == 0 ? std::ldexp(1.0, -8) : std::ldexp(1.0, m.item == 4 ? -24 : -11);
+}
+
+// --- One product -----------------------------------------------------------------------------------------------------
+
+struct Entry {
+    const rt::Spec* spec;
+    rt::Loaded& (*loaded)();
+};
+
+const Entry ENTRIES[] = {
+@ENTRIES@
+};
+
+struct Case {
+    long long m, n, k, pad;
+    float alpha, beta;
+};
+
+struct Problem {
+    std::vector<unsigned char> host[rt::OPERANDS];
+    rt::Request request;
+
+    Problem(const rt::Spec& s, const Case& c)
+    {
+        request.call.M = c.m;
+        request.call.N = c.n;
+        request.call.K = c.k;
+        request.call.alpha = c.alpha;
+        request.call.beta = c.beta;
+        std::mt19937 random(7);
+        std::uniform_int_distribution<int> eighths(-32, 32);
+        for (rt::Operand x : {rt::A, rt::B, rt::C}) {
+            const rt::Matrix& m = s.matrices[x];
+            const long long leading = rt::extent_of(s, x, request.call) + c.pad;
+            const std::size_t elements = std::size_t(leading) * rt::lines_of(s, x, request.call);
+            request.call.leading[x] = leading;
+            host[x].resize(elements * m.item);
+            for (std::size_t i = 0; i < elements; ++i) store(host[x], i, m, eighths(random));
+        }
+    }
+
+    double at(const rt::Spec& s, rt::Operand x, long long i, long long j) const
+    {
+        const std::size_t element = rt::offset_of(s, x, i, j, request.call.leading[x]);
+        return load(host[x], element, s.matrices[x]);
+    }
+};
+
+// The number of elements that are further from the plain loop's than rounding allows.
+long long wrong_elements(const rt::Spec& s, const Problem& p, const std::vector<unsigned char>& result)
+{
+    const rt::Call& call = p.request.call;
+    const double u = std::ldexp(1.0, -24), out = unit_of(s.matrices[rt::C]);
+    long long wrong = 0;
+    for (long long i = 0; i < call.M; ++i)
+        for (long long j = 0; j < call.N; ++j) {
+            double sum = 0, size = 0;
+            for (long long k = 0; k < call.K; ++k) {
+                const double product = p.at(s, rt::A, i, k) * p.at(s, rt::B, k, j);
+                sum += product;
+                size += std::fabs(product);
+            }
+            const double old = call.beta == 0 ? 0 : p.at(s, rt::C, i, j), want = call.alpha * sum + call.beta * old;
+            const double bound = 2 * (call.K + 1) * u * std::fabs(call.alpha) * size +
+                                 2 * u * std::fabs(call.beta * old) + out * std::fabs(want);
+            const std::size_t element = rt::offset_of(s, rt::C, i, j, call.leading[rt::C]);
+            wrong += !(std::fabs(load(result, element, s.matrices[rt::C]) - want) <= bound);
+        }
+    return wrong;
+}
+
+bool check(const Entry& entry, const Case& c)
+{
+    const rt::Spec& s = *entry.spec;
+    Problem p(s, c);
+    rt::Request& r = p.request;
+    Buffer a(p.host[rt::A].size()), b(p.host[rt::B].size()), out(p.host[rt::C].size());
+    const CUdeviceptr addresses[] = {a.address, b.address, out.address};
+    for (rt::Operand x : {rt::A, rt::B, rt::C}) {
+        r.call.address[x] = addresses[x];
+        if (!p.host[x].empty()) require(gpu.upload(addresses[x], p.host[x].data(), p.host[x].size()), "cuMemcpyHtoD");
+    }
+    rt::Decided decided;
+    rt::Status status = rt::decide(s, r.call, decided);
+    Buffer workspace(decided.workspace);
+    r.workspace = reinterpret_cast<void*>(workspace.address);
+    r.workspace_bytes = decided.workspace;
+    if (status) status = rt::run(s, entry.loaded(), r);
+    std::vector<unsigned char> result(p.host[rt::C].size());
+    if (status) require(gpu.synchronize(), "the kernel");
+    if (!result.empty()) require(gpu.download(result.data(), out.address, result.size()), "cuMemcpyDtoH");
+    const long long wrong = status ? wrong_elements(s, p, result) : 0;
+    const bool right = status.ok() && wrong == 0;
+    std::printf("%s %s, %s variant, %lldx%lldx%lld, alpha %g, beta %g", right ? "PASS" : "FAIL", s.name,
+                decided.variant ? decided.variant->label : "no", c.m, c.n, c.k, c.alpha, c.beta);
+    if (wrong) std::printf(": %lld elements are wrong", wrong);
+    std::printf(status ? "\n" : ": %s\n", status.message.c_str());
+    return right;
+}
+
+bool check_all(const Entry& entry)
+{
+    const rt::Spec& s = *entry.spec;
+    if (s.extra_count) {
+        std::printf("SKIP %s: it takes operands that this check does not know\n", s.name);
+        return true;
+    }
+    const long long m = s.tile[0], n = s.tile[1], k = s.tile[2];
+    const Case cases[] = {
+        {2 * m, n, 4 * k, 0, 1, 0},          {m, 2 * n, k, 0, 2, -0.5f},
+        {m + 4, n + 4, 2 * k + 4, 4, 1, 0},  {m + 1, n + 3, 3 * k + 5, 0, 1, 0},
+        {m + 8, n + 1, k + 8, 0, 0.5f, 1},   {97, 131, 259, 1, -1, 2},
+        {1, 1, 1, 0, 1, 0},                  {3, 200, 0, 0, 1, 0.5f},
+    };
+    bool right = true;
+    for (const Case& c : cases) right = check(entry, c) && right;
+    return right;
+}
+
+// --- Times -----------------------------------------------------------------------------------------------------------
+
+bool time_at(const Entry& entry, const Case& c)
+{
+    const rt::Spec& s = *entry.spec;
+    if (s.extra_count) return true;
+    Problem p(s, c);
+    rt::Request& r = p.request;
+    Buffer a(p.host[rt::A].size()), b(p.host[rt::B].size()), out(p.host[rt::C].size());
+    const CUdeviceptr addresses[] = {a.address, b.address, out.address};
+    for (rt::Operand x : {rt::A, rt::B, rt::C}) {
+        r.call.address[x] = addresses[x];
+        require(gpu.upload(addresses[x], p.host[x].data(), p.host[x].size()), "cuMemcpyHtoD");
+    }
+    rt::Decided decided;
+    rt::Status status = rt::decide(s, r.call, decided);
+    Buffer workspace(decided.workspace);
+    r.workspace = reinterpret_cast<void*>(workspace.address);
+    r.workspace_bytes = decided.workspace;
+    CUevent start, end;
+    require(gpu.event_create(&start, CU_EVENT_DEFAULT), "cuEventCreate");
+    require(gpu.event_create(&end, CU_EVENT_DEFAULT), "cuEventCreate");
+    for (int i = 0; status && i < 5; ++i) status = rt::run(s, entry.loaded(), r);
+    require(gpu.synchronize(), "the kernel");
+    const int calls = 100;
+    require(gpu.event_record(start, nullptr), "cuEventRecord");
+    const auto before = std::chrono::steady_clock::now();
+    for (int i = 0; status && i < calls; ++i) status = rt::run(s, entry.loaded(), r);
+    const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - before;
+    require(gpu.event_record(end, nullptr), "cuEventRecord");
+    require(gpu.event_synchronize(end), "the kernel");
+    float ms = 0;
+    require(gpu.event_elapsed(&ms, start, end), "cuEventElapsedTime");
+    if (!status) {
+        std::printf("FAIL %s: %s\n", s.name, status.message.c_str());
+        return false;
+    }
+    std::printf("TIME %s %lldx%lldx%lld: %.3f us on the GPU, %.2f us of the host per call\n", s.name, c.m, c.n, c.k,
+                1000.0 * ms / calls, host.count() / calls);
+    return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv)
+{
+    const rt::Driver& driver = rt::Driver::get();
+    if (!driver.status) {
+        std::fprintf(stderr, "%s\n", driver.status.message.c_str());
+        return 1;
+    }
+    CUcontext context;
+    if (!gpu.find() || gpu.init(0) != CUDA_SUCCESS || gpu.retain(&context, 0) != CUDA_SUCCESS) {
+        std::fprintf(stderr, "there is no GPU that the CUDA driver can use\n");
+        return 1;
+    }
+    require(gpu.set_current(context), "cuCtxSetCurrent");
+    Case timed = {0, 0, 0, 0, 1, 0};
+    const bool times = argc == 3 && std::strcmp(argv[1], "--time") == 0;
+    const int read = times ? std::sscanf(argv[2], "%lldx%lldx%lld", &timed.m, &timed.n, &timed.k) : 0;
+    if (argc > 1 && (read != 3 || timed.m < 1 || timed.n < 1 || timed.k < 1)) {
+        std::fprintf(stderr, "usage: %s [--time MxNxK]\n", argv[0]);
+        return 2;
+    }
+    bool right = true;
+    for (const Entry& entry : ENTRIES) {
+        right = check_all(entry) && right;
+        if (times) right = time_at(entry, timed) && right;
+    }
+    std::printf(right ? "all right\n" : "something is wrong\n");
+    return right ? 0 : 1;
+}

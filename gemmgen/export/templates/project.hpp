@@ -1,0 +1,5 @@
+// Made by gemmgen: @SUMMARY@
+#pragma once
+
+@INCLUDES@
+@CHOICE@
