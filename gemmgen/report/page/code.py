@@ -126,13 +126,18 @@ def _lines(html: str) -> list[str]:
     return out
 
 
-SPEC_WORDS = re.compile(r"^(kernel|tile|use|operands|arch|[a-z_]+)\b(?:(\s+)(block|warp|thread)\b)?")
 TILE_WORDS = re.compile(r"\b(for|in|step|copy|barrier|shared|registers|threads|wait|commit|start|TMA)\b")
 
 
 def spec_html(text: str) -> list[str]:
-    """Lines of a spec as HTML, settings and comments highlighted."""
-    return list(_simple(text, SPEC_WORDS))
+    """Lines of a spec as HTML, by the lexer of the language."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+
+    from gemmgen.report.lexer import SpecLexer
+
+    html: str = highlight(text, SpecLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    return _lines(PLAIN.sub(r"\2", html))
 
 
 def tile_html(text: str) -> list[str]:
