@@ -24,7 +24,7 @@ def parse(text: str, filename: str = "<string>") -> Spec:
 
     if not isinstance(filename, str):
         raise ArgumentError(f"filename is {shown(filename)}; it is the text that errors call the spec by")
-    return checked(parse_text(text, filename, _fits))
+    return checked(parse_text(text, filename, fits_some_gpu))
 
 
 def load(path: str | PathLike[str]) -> Spec:
@@ -36,7 +36,7 @@ def load(path: str | PathLike[str]) -> Spec:
 
     if not isinstance(path, (str, PathLike)):
         raise ArgumentError(f"path is a {type(path).__name__}; it names a file, as 'specs/warptile.gemm' does")
-    return checked(load_file(_rung(path) or path, _fits))
+    return checked(load_file(_rung(path) or path, fits_some_gpu))
 
 
 def _rung(path: str | PathLike[str]) -> Path | None:
@@ -72,7 +72,8 @@ def of_type(spec: Any) -> Spec:
     return spec
 
 
-def _fits(spec: Spec) -> bool:
+def fits_some_gpu(spec: Spec) -> bool:
+    """Whether a GPU has the registers and the shared memory that a legal spec takes."""
     from gemmgen.tile import SHARED_LIMIT
     from gemmgen.tile.fitting import sums_exceed
 
@@ -93,7 +94,7 @@ def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
     """
     from gemmgen.spec.variants import variants as legal
 
-    return (s for s in legal(of_type(spec), **choices) if _fits(s))
+    return (s for s in legal(of_type(spec), **choices) if fits_some_gpu(s))
 
 
 def variant_named(variant: str | Variant) -> Variant:

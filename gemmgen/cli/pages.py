@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli import exits, output
 from gemmgen.cli.explain import DEFAULT, GpuOption, SizeOption, named_gpu
 from gemmgen.cli.files import check_writable, named, write_file
-from gemmgen.cli.options import Specs
+from gemmgen.cli.options import Set, Specs
+from gemmgen.cli.specs import load_specs
 
 if TYPE_CHECKING:
     from gemmgen.cli.options import Size
@@ -22,7 +23,7 @@ WORKERS = 4
 Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The page to write.", show_default=False)]
 
 
-def report(specs: Specs, out: Output, size: SizeOption = None, gpu: GpuOption = None) -> int:
+def report(specs: Specs, out: Output, size: SizeOption = None, gpu: GpuOption = None, settings: Set = None) -> int:
     """Write specs as one page of HTML: pictures, code, exact counts, and what limits each.
 
     Each kernel is compared with the one before it. Times are modelled for the GPU; recorded times stand beside them. No
@@ -37,7 +38,7 @@ def report(specs: Specs, out: Output, size: SizeOption = None, gpu: GpuOption = 
 
     require()
     file = named("--output", out)
-    loaded, target, at = artifacts.load_specs(specs), gpu_named(named_gpu(gpu)), size or DEFAULT
+    loaded, target, at = load_specs(specs, settings), gpu_named(named_gpu(gpu)), size or DEFAULT
     refuse_same_names(loaded)
     check_writable(file)
     found = gathered(loaded, at, target)

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli import exits, output
 from gemmgen.cli.files import check_writable, named, write_file
-from gemmgen.cli.options import OneSpec
+from gemmgen.cli.options import OneSpec, Set
+from gemmgen.cli.specs import load_specs
 
 Out = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Directory; made where there is none.")]
 Only = Annotated[
@@ -18,7 +19,7 @@ Only = Annotated[
 ]
 
 
-def picture(spec: OneSpec, out: Out = ".", only: Only = None) -> int:
+def picture(spec: OneSpec, out: Out = ".", only: Only = None, settings: Set = None) -> int:
     """Write the pictures of a kernel as SVG files, for slides and documents.
 
     Its block, warp and thread tiles, the timeline of its stages, and for each access to memory which lane meets which
@@ -37,7 +38,7 @@ def picture(spec: OneSpec, out: Out = ".", only: Only = None) -> int:
     if unknown := next((kind for kind in kinds if kind not in KINDS), None):
         raise exits.UsageError(f"--only has {unknown!r}; the kinds are {', '.join(KINDS)}")
     folder = named("--output", out)
-    [loaded] = artifacts.load_specs([spec])
+    [loaded] = load_specs([spec], settings)
     for name, svg in drawn(build(loaded, EXACT), gemmgen.lower(loaded), kinds):
         path = Path(folder) / name
         check_writable(path)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from gemmgen.cli import exits, output
-from gemmgen.cli.options import find_spec
+from gemmgen.cli.options import SPEC_HELP, Set, complete_spec
+from gemmgen.cli.specs import STDIN, find_spec, load_specs
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 PORT = 8642
@@ -16,11 +17,17 @@ PORT = 8642
 def play(
     spec: Annotated[
         str | None,
-        typer.Argument(metavar="[SPEC]", help="A spec to start with; default: regblock2d.", show_default=False),
+        typer.Argument(
+            metavar="[SPEC]",
+            help=f"{SPEC_HELP} Default: regblock2d.",
+            autocompletion=complete_spec,
+            show_default=False,
+        ),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of the page.")] = PORT,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to bind to.")] = "127.0.0.1",
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Open no browser.")] = False,
+    settings: Set = None,
 ) -> int:
     """Serve a local page: edit a spec, and see its CUDA, pictures and counts as you type.
 
@@ -34,8 +41,7 @@ def play(
     """
     from gemmgen.play import require
 
-    path = find_spec(spec or "regblock2d")
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = text_of(spec or "regblock2d", settings or [])
     require()
     refuse_taken(host, port)
     from gemmgen.play.page import serve
@@ -46,6 +52,14 @@ def play(
     output.say(f"gemmgen play: http://{shown}:{port} (Ctrl-C ends it)")
     serve(text, host, port, not no_browser)
     return exits.OK
+
+
+def text_of(argument: str, settings: list[str]) -> str:
+    """The text to start with: that of a file as it is, be it a legal spec or not; else that of the spec it makes."""
+    if argument == STDIN or settings:
+        [spec] = load_specs([argument], settings)
+        return spec.to_text()
+    return find_spec(argument).read_text(encoding="utf-8", errors="replace")
 
 
 def refuse_taken(host: str, port: int) -> None:

@@ -72,7 +72,7 @@ class ClusterSums:
 
         each = (("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1]))
         first, *rest = nest(each, one)
-        why = "neighbouring threads' pieces are neighbours: no bank is asked for twice at a time"
+        why = "neighbouring threads access neighbouring words: no bank conflicts"
         return [replace(first, why=why) if isinstance(first, For | Store) else first, *rest]
 
     def _of(self, number: Expr) -> Ref:

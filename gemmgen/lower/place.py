@@ -40,7 +40,7 @@ class Place:
     warp_col: Expr = Const(0)  # noqa: RUF009
 
 
-WARPS = "32 * (BM / WM) * (BN / WN)"
+WARPS = "WARP * (BM / WM) * (BN / WN)"
 """The threads of a block by its warps' tiles."""
 
 
@@ -56,6 +56,7 @@ def constants(s: Scope) -> None:
         wm, wn = piece.m * lane.m * thread.m, piece.n * lane.n * thread.n
         s.constant("WM", wm, str(wm), "rows of the block's tile that a warp computes")
         s.constant("WN", wn, str(wn), "columns of the block's tile that a warp computes")
+    s.constant("WARP", WARP, str(WARP), "lanes per warp")
     if p.product.math.by_warp:
         _tiles_of_mma(s)
         return
@@ -147,8 +148,9 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
     tn = named["TN"].expr if "TN" in named else one
     lane_level = s.p.product.level("lane")
     if _has_warps(s.p):
-        warp = let(out, "warp", s.tid // WARP)
-        lane = let(out, "lane", s.tid % WARP)
+        lanes = named["WARP"].expr
+        warp = let(out, "warp", s.tid // lanes)
+        lane = let(out, "lane", s.tid % lanes)
         wm, wn = named["WM"].expr, named["WN"].expr
         sub_m, sub_n = named["SUB_M"].expr, named["SUB_N"].expr
         warp_row = let(out, "warpRow", warp // (named["BN"].expr // wn))
@@ -183,8 +185,8 @@ def _lane(s: Scope) -> tuple[list[Stmt], Place]:
     eighth row and column from there on (see the instruction's sums)."""
     out: list[Stmt] = []
     c = {name: s.constants[name].expr for name in ("BN", "WM", "WN", "MMA_M", "MMA_N", "M_TILES", "N_TILES")}
-    warp = let(out, "warp", s.tid // WARP)
-    lane = let(out, "lane", s.tid % WARP)
+    warp = let(out, "warp", s.tid // s.constants["WARP"].expr)
+    lane = let(out, "lane", s.tid % s.constants["WARP"].expr)
     across = c["BN"] // c["WN"]
     warp_row = let(out, "warpRow", warp // across * c["WM"], "first row of this warp's tile in the block's")
     warp_col = let(out, "warpCol", warp % across * c["WN"], "and its first column")
@@ -245,7 +247,7 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")
     first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
     depth = Var("depth", 0, BIGGEST, uniform=True)
-    out.append(Let(depth, smaller(size, K - first), "and how long it is, where anything is left"))
+    out.append(Let(depth, smaller(size, K - first), "its length; 0 or less if nothing remains"))
     s.first_k, s.depth = first, depth
     return out
 

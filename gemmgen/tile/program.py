@@ -245,7 +245,7 @@ class TileProgram:
         """Names and bytes of the arrays of barriers that say when tiles have landed, and may be overwritten."""
         if not self.landing(Completion.BARRIER):
             return []
-        names = ("tileReady", "tileFree") if self.pipeline.release else ("tileReady",)
+        names = ("full", "empty") if self.pipeline.release else ("full",)
         return [(name, BARRIER_BYTES * self.pipeline.depth) for name in names]
 
     @property
