@@ -95,10 +95,11 @@ def test_an_edit_shows_its_mistake_completion_and_then_its_kernel(address: str) 
         page.locator(".problem", has_text="unknown setting 'stag'").wait_for()
         page.locator(".play-error", has_text="stag").wait_for()
         page.locator(".word", has_text="stages").click()
-        page.locator(".play-error").wait_for(state="detached")
+        page.locator(".cm-content", has_text="stages").wait_for()
         page.locator(".cm-content").click()
         page.keyboard.press("Control+End")
         page.keyboard.type(" 2")
+        page.locator(".play-error").wait_for(state="detached")
         page.locator(".pane ins", has_text="STAGES").first.wait_for()
         assert wrong == []
 
@@ -116,11 +117,12 @@ def test_the_tabs_answer(address: str) -> None:
 def test_the_link_opens_the_same_spec(address: str) -> None:
     with page_of(address) as (page, _):
         page.locator(".pane", has_text="__global__").first.wait_for()
+        page.wait_for_function("location.hash.length > 20")
+        before = page.evaluate("location.hash")
         page.locator(".cm-content").click()
         page.keyboard.press("Control+End")
-        page.keyboard.type("\n# shared")
-        page.wait_for_function("location.hash.length > 20")
-        page.wait_for_timeout(3000)
+        page.keyboard.insert_text("\n# shared")
+        page.wait_for_function(f"location.hash !== {before!r}")
         link = page.url
     with page_of(link) as (page, _):
         page.locator(".cm-content", has_text="# shared").wait_for()

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from gemmgen.cli import exits, output
-from gemmgen.cli.options import SPEC_HELP, Set, complete_spec
+from gemmgen.cli.completion import complete_spec
+from gemmgen.cli.options import SPEC_HELP, Set
 from gemmgen.cli.specs import STDIN, find_spec, load_specs
 
 LOCAL = ("127.0.0.1", "localhost", "::1")

@@ -55,6 +55,7 @@ class Page:
         self.size = (4096, 4096, 4096)
         self.gpu = "h200"
         self.without: int | None = None
+        self.opened = False
         self.busy = False
         self.wanted = True
         self.shown: dict[str, Any] = {}
@@ -105,9 +106,10 @@ class Page:
     # --- Events ------------------------------------------------------------------------------------------------------
 
     async def _opened(self) -> None:
-        """A link may hold the spec."""
-        fragment = await ui.run_javascript("location.hash.slice(1)", timeout=5.0)
+        """A link may hold the spec: it is read before any answer writes the address anew."""
+        fragment = await ui.run_javascript("location.hash.slice(1)", timeout=30.0)
         found = share.unpacked(fragment) if isinstance(fragment, str) and fragment else None
+        self.opened = True
         if found is not None:
             self.editor.value = found
         await self._again()
@@ -170,7 +172,7 @@ class Page:
     async def _again(self) -> None:
         """Ask for what is shown, unless a question is on its way: then it is asked again after its answer."""
         self.wanted = True
-        if self.busy:
+        if self.busy or not self.opened:
             return
         self.busy = True
         try:

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gemmgen.play.answers import failed
+from gemmgen.play.worker import WARM
 
 SECONDS = {"texts": 5.0, "pictures": 5.0, "difference": 5.0, "advised": 20.0, "simulated": 20.0, "compiled": 60.0}
 """How long a question of each kind may take."""
+START_S = 60.0
+"""How long a process may take to start, which is no question's time."""
 QUICK = ("texts", "pictures", "difference")
 
 
@@ -42,6 +45,8 @@ class Child:
         )
         child = cls(process)
         threading.Thread(target=child._read, daemon=True).start()
+        with contextlib.suppress(queue.Empty):
+            child.answers.get(timeout=START_S)  # it says that it is ready
         return child
 
     def _read(self) -> None:
@@ -122,7 +127,7 @@ class Pool:
 
     def warm(self) -> None:
         """Have one quick process ready before the first edit."""
-        self.ask({"kind": "texts", "text": "kernel warm\ntile block 16x16\n"})
+        self.ask(WARM)
 
     def close(self) -> None:
         with self._lock:
