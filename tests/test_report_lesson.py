@@ -72,6 +72,17 @@ def test_a_page_of_ones_own_specs_for_another_gpu(tmp_path: Path, capsys: pytest
     assert {a.attributes["href"][1:] for a in root.all("a")} <= set(ids)
 
 
+def test_a_kernel_of_tensor_cores_has_a_page_too(tmp_path: Path) -> None:
+    fixture = Path(__file__).parent / "fixtures" / "valid" / "mma_bf16.gemm"
+    file = tmp_path / "page.html"
+    assert run(["report", str(fixture), "-o", str(file)]) == 0
+    text = read(file.read_text(encoding="utf-8")).text
+    assert "Not drawn: a." in text and "nothing to multiply" not in text
+    assert all(
+        float(part) <= 100 / 1.4 for part in re.findall(r'fill lesson" style="width:([\d.]+)%', file.read_text())
+    )
+
+
 def test_what_a_gpu_lacks_is_said_and_the_rest_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "page.html"
     assert run(["report", "tma", "-o", str(file), "--gpu", "a6000"]) == 0

@@ -38,7 +38,7 @@ def paragraph(e: Explanation) -> str:
 
 def has_work(e: Explanation) -> bool:
     """Whether the product has anything to multiply."""
-    return e.blocks > 0 and e.counts.fma > 0
+    return e.blocks > 0 and e.flops > 0
 
 
 def limit_text(e: Explanation) -> str:

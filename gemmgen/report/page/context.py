@@ -158,17 +158,17 @@ def cublas_bars(rungs: Sequence[RungFacts], run: Measured | None) -> list[dict[s
 
 
 def peak_bars(rungs: Sequence[RungFacts]) -> list[dict[str, Any]]:
-    """The expected time of specs, and the speed as a share of the GPU's float32 peak; measured where recorded."""
+    """The expected time of specs, and the share of it that the arithmetic alone needs; measured where recorded."""
     found: list[dict[str, Any]] = []
     for facts in rungs:
         e = facts.explanation
         if e is None or not e.bound.total_s:
             continue
         recorded = measured_alone(e)
-        peak = e.gpu.fp32_tflops * 1e12
+        alone = max(e.bound.seconds(r) for r in ("compute", "tensor") if r in e.bound.resources)
         times = {"modelled": e.bound.total_s, "measured": recorded.seconds if recorded else None}
         found += [
-            {"number": facts.number, "name": facts.name, "kind": kind, "ms": 1e3 * s, "part": 100 * e.flops / s / peak}
+            {"number": facts.number, "name": facts.name, "kind": kind, "ms": 1e3 * s, "part": 100 * alone / s}
             for kind, s in times.items()
             if s
         ]
@@ -185,7 +185,9 @@ def time_of(facts: RungFacts, run: Measured | None) -> Time | None:
 def rooflines(rungs: Sequence[RungFacts], gpu: Gpu, size: Size, run: Measured | None) -> list[dict[str, Any]]:
     """Two rooflines: of global memory, as in the lesson, and of the memory inside the SM."""
     run = run if run and run.size == size else None
-    known = [f for f in rungs if f.explanation is not None and f.explanation.bound.total_s > 0]
+    known = [f for f in rungs if f.explanation is not None and f.explanation.bound.total_s > 0 and not tensor(f)]
+    if not known:
+        return []
     outer = [Roof("DRAM", gpu.dram_gb_s), Roof("L2", gpu.l2_gb_s), Roof("L1", gpu.shared_gb_s)]
     inner = [Roof("shared memory and L1", gpu.shared_gb_s)]
     peak = ("float32 peak", gpu.fp32_tflops)
@@ -206,6 +208,11 @@ def rooflines(rungs: Sequence[RungFacts], gpu: Gpu, size: Size, run: Measured | 
             ),
         },
     ]
+
+
+def tensor(facts: RungFacts) -> bool:
+    """Whether a kernel multiplies on tensor cores, whose roof is another than float32's."""
+    return facts.explanation is not None and "tensor" in facts.explanation.bound.resources
 
 
 def _dots(known: Sequence[RungFacts], run: Measured | None, intensity: Any) -> list[Dot]:

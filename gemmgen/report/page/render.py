@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.report.page import lesson
-from gemmgen.report.page.context import cublas_bars, peak_bars, rooflines, rung_context, time_of
+from gemmgen.report.page.context import cublas_bars, peak_bars, rooflines, rung_context, tensor, time_of
 from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.report.page.words import times
 from gemmgen.text.numbers import time_text
@@ -39,6 +39,7 @@ def render(
             rooflines=rooflines(rungs, gpu, size, run),
             bars=cublas_bars(rungs, run),
             peaks=peak_bars(rungs),
+            off_the_roof=[facts.name for facts in rungs if tensor(facts)],
             times_of=[time_of(facts, run) for facts in rungs],
             lesson=lesson,
             glossary=GLOSSARY,
