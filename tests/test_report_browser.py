@@ -236,3 +236,10 @@ def test_the_whole_kernel_and_its_instructions_are_shown_when_asked(tab: Browser
     assert tab.run(f"{lines}.some((l) => l.tagName === 'DEL')")
     tab.run("document.querySelector('.current .whole').click()")
     assert tab.run(f"{lines}.length") > brief and not tab.run(f"{lines}.some((l) => l.tagName === 'DEL')")
+
+
+def test_on_paper_every_section_is_there_and_no_control(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280, media="print", at="rung-warptile")
+    assert len(tab.run(SHOWN)) == tab.run("document.querySelectorAll('main > section').length") > len(SHORT)
+    controls = "[...document.querySelectorAll('button, .lane-bar, .steps, .view label')]"
+    assert tab.run(f"{controls}.length") > 0 and tab.run(f"{controls}.filter((e) => e.checkVisibility()).length") == 0
