@@ -58,10 +58,16 @@ def verdict_text(e: Explanation) -> str:
     """What limits the kernel, why, what to change, and the measured time where one is recorded."""
     if not has_work(e):
         return wrapped(paragraph(e))
+    return "\n".join(wrapped(f"{label}: {text}", first="", rest="  ") for label, text in verdict(e))
+
+
+def verdict(e: Explanation) -> list[tuple[str, str]]:
+    """The verdict as labels and sentences."""
+    if not has_work(e):
+        return [("limited by", paragraph(e))]
     told = [("limited by", limit_text(e)), ("why", why_text(e)), ("to change", advice_text(e))]
     told += [("measured", found)] if (found := measured_text(e)) else []
-    told += [("warning", w) for w in e.warnings]
-    return "\n".join(wrapped(f"{label}: {text}", first="", rest="  ") for label, text in told)
+    return told + [("warning", w) for w in e.warnings]
 
 
 def measured_text(e: Explanation) -> str:

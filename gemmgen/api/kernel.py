@@ -105,6 +105,13 @@ class Kernel:
         where = "the GPU" if self.device == "cuda" else "the simulator"
         return f"{spec.name} on {where}, {self.arch}: {', '.join(parts)}"
 
+    def _repr_html_(self) -> str:
+        """The line of ``str()``, its spec and its CUDA, which are closed at first. Nothing is compiled for it."""
+        from gemmgen.text.html import closed, heading, joined, pre
+
+        texts = closed("Spec", pre(self.spec.to_text())), closed("CUDA", pre(self.source))
+        return joined(heading(str(self)), *texts)
+
     def __call__(
         self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None, **named: Any
     ) -> Any:

@@ -275,6 +275,11 @@ class Spec:
     def __str__(self) -> str:
         return self.to_text()
 
+    def _repr_html_(self) -> str:
+        from gemmgen.text.html import pre
+
+        return pre(self.to_text())
+
     @property
     def written(self) -> tuple[Hashable, ...]:
         """What equality leaves out. Who remembers by specs what has them or their lines in it, adds this to the key."""
