@@ -219,7 +219,6 @@ RULES: dict[str, Rule] = {
 EXCEPTIONS: dict[str, dict[tuple[str, str], str]] = {
     "four_bytes": {
         ("runtime/cubin.py", "size // 4"): "words of a section of ELF",
-        ("tune/families.py", "warp[0] // 4"): "rows of a tile",
         ("tune/families.py", "-(-k // (4 * parts)) * 4"): "steps along k",
         ("tune/families.py", "-k // (4 * parts)"): "steps along k",
         ("tune/families.py", "4 * parts"): "steps along k",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
-from gemmgen.ir.types import BF16
+from gemmgen.ir.types import BF16, U8
 from gemmgen.ir.types import ELEMENT_TYPES as TYPES
 from gemmgen.launch.placement import OPERANDS, WIDEST
 
@@ -159,12 +159,7 @@ class Matrix:
 
     def flat(self, offset: int, length: int) -> Host:
         """A view of ``length`` elements of the memory that it lies in, from ``offset`` elements after its first."""
-        import numpy as np
-
-        reach = np.lib.stride_tricks.as_strided(
-            self.values, (offset + length,), (self.values.itemsize,), writeable=self.writable
-        )
-        return reach[offset:]
+        return _strided(self.values, (offset + length,), (self.values.itemsize,))[offset:]
 
     @property
     def phase(self) -> int:
@@ -187,9 +182,18 @@ class Matrix:
         skip = self.phase // item
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         buffer = np.empty(skip + reach + 1, self.values.dtype)
-        values = np.lib.stride_tricks.as_strided(buffer[skip:], self.shape, [s * item for s in self.strides])
+        values = _strided(buffer[skip:], self.shape, tuple(s * item for s in self.strides))
         values[...] = self.values
         return Matrix.of(values)
+
+
+def _strided(x: Host, shape: tuple[int, ...], strides: tuple[int, ...]) -> Host:
+    """A view of an array's memory. NumPy cannot describe float8's types there, and is shown bytes instead."""
+    import numpy as np
+
+    plain = x.view(U8.numpy_dtype) if x.itemsize == 1 else x
+    found: Host = np.lib.stride_tricks.as_strided(plain, shape, strides, writeable=bool(x.flags.writeable))
+    return found.view(x.dtype)
 
 
 def _beneath(view: Host) -> Host | None:

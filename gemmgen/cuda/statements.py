@@ -21,6 +21,7 @@ from gemmgen.cuda.terms import (
     assignment,
     declaration,
     expression,
+    first_address,
     loaded,
     number,
     reference,
@@ -176,7 +177,8 @@ class Printer:
             case Compute():
                 self._put(depth, f"{assigned(s, env)};", s.why)
             case Call(row, args, why):
-                code, *tail = called(row.name, [argument(a, env) for a in args])
+                runs = [o.run for o in row.operands] or [1] * len(args)
+                code, *tail = called(row.name, [argument(a, env, run) for a, run in zip(args, runs, strict=True)])
                 self._put(depth, code, why, s, tuple(tail))
             case Sync(_, hazard, scope):
                 self._put(depth, "__syncthreads();" if scope == "block" else f"{CLUSTER_SYNC.name}();", hazard)
@@ -368,12 +370,15 @@ def called(name: str, arguments: list[str]) -> list[str]:
     return [f"{name}({first[0]},", *(f"{a}," for a in first[1:]), f"{last});"] if first else [f"{name}({last});"]
 
 
-def argument(a: Ref | Expr | MapRef, env: Env) -> str:
-    """An argument of a hardware operation: memory and tensor maps by address, registers and numbers as they are."""
+def argument(a: Ref | Expr | MapRef, env: Env, run: int = 1) -> str:
+    """An argument of a hardware operation: memory, tensor maps and runs of registers by address, single registers and
+    numbers as they are."""
     if isinstance(a, MapRef):
         return f"&{a.name}"
     if isinstance(a, Ref):
-        return reference(a, env) if a.array.space == "register" else address(a, env)
+        if a.array.space == "register":
+            return reference(a, env) if run == 1 else first_address(a, env)
+        return address(a, env)
     return expression(a, env)
 
 

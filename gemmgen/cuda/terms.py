@@ -87,6 +87,12 @@ def address(ref: Ref, env: Env) -> str:
     return "&" + reference(ref, env)
 
 
+def first_address(ref: Ref, env: Env) -> str:
+    """``fragA[i]``: the address of a run of elements, which the row of an array is by itself."""
+    *outer, last = (expression(i, env) for i in ref.index)
+    return ref.memory.name + "".join(f"[{i}]" for i in outer) if last == "0" else "&" + reference(ref, env)
+
+
 def access(ref: Ref, width: int, env: Env) -> str:
     """``width`` consecutive elements as one value."""
     return reference(ref, env) if width == 1 else f"as_{vector_name(ref.array.dtype, width)}({address(ref, env)})"

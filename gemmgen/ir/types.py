@@ -32,6 +32,7 @@ class DType:
     ``numpy`` is its name in NumPy or ``ml_dtypes``. ``unit_roundoff`` is half the distance from 1 to the next number,
     0 for integers; ``tiny`` the smallest subnormal number. ``arch`` is the first architecture with instructions that
     convert to it (75 as ``sm_75``; 0: all). ``register`` is the letter of inline assembly for a register of this type.
+    ``coarse`` is how far a product of two numbers in memory may be from the one that tensor cores add, relative to it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class DType:
     arch: int = 0
     alias: str = ""
     register: str = ""
+    coarse: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -75,18 +77,23 @@ class DType:
 
 F32 = DType("f32", 32, "float", "float32", 2.0**-24, 2.0**-149, register="f")
 F16 = DType("f16", 16, "f16", "float16", 2.0**-11, 2.0**-24, arch=53, alias="unsigned short", register="h")
+TF32 = DType("tf32", 32, "float", "float32", 2.0**-24, 2.0**-149, arch=80, register="f", coarse=2.0**-9)
+"""float32 in memory, of which tensor cores read the upper 19 bits: 1 sign, 8 exponent and 10 mantissa bits."""
 BF16 = DType("bf16", 16, "bf16", "bfloat16", 2.0**-8, 2.0**-133, arch=80, alias="unsigned short", register="h")
+E4M3 = DType("e4m3", 8, "e4m3", "float8_e4m3fn", 2.0**-4, 2.0**-9, arch=89, alias="unsigned char", coarse=2.0**-9)
+E5M2 = DType("e5m2", 8, "e5m2", "float8_e5m2", 2.0**-3, 2.0**-16, arch=89, alias="unsigned char", coarse=2.0**-9)
 I32 = DType("i32", 32, "int", "int32", register="r")
+U8 = DType("u8", 8, "unsigned char", "uint8", register="r")
 U16 = DType("u16", 16, "unsigned short", "uint16", register="h")
 U32 = DType("u32", 32, "unsigned int", "uint32", register="r")
 U64 = DType("u64", 64, "unsigned long long", "uint64", register="l")
 
-ELEMENT_TYPES: Mapping[str, DType] = {t.name: t for t in (F32, F16, BF16)}
+ELEMENT_TYPES: Mapping[str, DType] = {t.name: t for t in (F32, F16, BF16, TF32, E4M3, E5M2)}
 """The element types of a spec's operands, by name."""
 ACCUMULATORS: Mapping[str, DType] = {t.name: t for t in (F32,)}
 """The types of running sums, by name."""
 
-NAMED: Mapping[str, DType] = {t.numpy: t for t in (F32, F16, BF16, I32, U16, U32, U64)}
+NAMED: Mapping[str, DType] = {t.numpy: t for t in (F32, F16, BF16, E4M3, E5M2, I32, U16, U32, U64)}
 """The types by the name that NumPy has for them."""
 
 

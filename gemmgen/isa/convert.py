@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemmgen.ir.types import BF16, F16, DType
+from gemmgen.ir.types import BF16, E4M3, E5M2, F16, DType
 
 
 def to_float(dtype: DType) -> str:
@@ -24,6 +24,8 @@ def from_float(dtype: DType) -> str:
 TYPE_NAMES: Mapping[DType, str] = {
     BF16: "using bf16 = unsigned short;  // the upper half of a float: 1 sign, 8 exponent and 7 mantissa bits",
     F16: "using f16 = unsigned short;  // IEEE half precision: 1 sign, 5 exponent and 10 mantissa bits",
+    E4M3: "using e4m3 = unsigned char;  // 1 sign, 4 exponent and 3 mantissa bits, no infinity",
+    E5M2: "using e5m2 = unsigned char;  // 1 sign, 5 exponent and 2 mantissa bits",
 }
 
 CONVERSIONS: Mapping[str, str] = {

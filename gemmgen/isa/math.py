@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gemmgen.isa.table import ANYWHERE, Needs, Work
+from gemmgen.ir.types import BF16, E4M3, E5M2, F16, F32, TF32, WARP, DType
+from gemmgen.isa.fragment import Fragment
+from gemmgen.isa.mma import SUMS, a_fragment, b_fragment, mma
+from gemmgen.isa.table import ANYWHERE, Instruction, Needs, Work
 
 
 @dataclass(frozen=True)
 class Math:
     """One multiplication of ``shape`` (M x N x K), which ``threads`` execute together. ``work`` is what each of them
-    does, ``needs`` the architectures that have it."""
+    does, ``needs`` the architectures that have it.
+
+    ``inst`` multiplies tiles that lie in registers as the fragments ``a``, ``b`` ([k, n]) and ``acc`` say; plain
+    multiply-adds have none.
+    """
 
     name: str
     shape: tuple[int, int, int]
     threads: int
     work: Work
     needs: Needs = ANYWHERE
+    inst: Instruction | None = None
+    a: Fragment | None = None
+    b: Fragment | None = None
+    acc: Fragment | None = None
+
+    @property
+    def by_warp(self) -> bool:
+        """Whether the lanes of a warp multiply together, from fragments in their registers."""
+        return self.inst is not None and self.threads == WARP
 
 
 FMA = Math("fma", (1, 1, 1), 1, Work("fma", 2))
 """Plain multiply-adds: a thread's product is an outer product of single elements."""
+
+
+def _mma(dtype: DType) -> Math:
+    row, a, b = mma(dtype), a_fragment(dtype), b_fragment(dtype)
+    assert row.work is not None
+    shape = (SUMS.rows, SUMS.cols, a.cols)
+    return Math(f"mma {'x'.join(map(str, shape))}", shape, WARP, row.work, row.arch, row, a, b, SUMS)
+
+
+_TENSOR = tuple((dtype, _mma(dtype)) for dtype in (F16, BF16, TF32, E4M3, E5M2))
+MATHS: Mapping[tuple[str, DType], Math] = {
+    **{(FMA.name, dtype): FMA for dtype in (F32, F16, BF16)},
+    **{(row.name, dtype): row for dtype, row in _TENSOR},
+}
+"""Each way to multiply elements of a type, by its name in a spec and the type."""
+NAMES: tuple[str, ...] = tuple(dict.fromkeys(name for name, _ in MATHS))
+"""What ``math`` may be in a spec."""
+
+
+def types_of(name: str) -> tuple[str, ...]:
+    """The element types that a way multiplies."""
+    return tuple(dtype.name for n, dtype in MATHS if n == name)
+
+
+def ways_for(dtype: DType) -> tuple[str, ...]:
+    """The ways that multiply elements of a type."""
+    return tuple(n for n, d in MATHS if d == dtype)

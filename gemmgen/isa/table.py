@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
-from gemmgen.ir.types import DType
+from gemmgen.ir.types import WARP, DType
 
 
 class Completion(Enum):
@@ -51,6 +51,7 @@ class Moved:
     A lane moves ``width`` elements, and only where the argument ``guard`` (a condition) holds. Of a tensor map's
     argument one box is moved, which is no access of lanes: ``corner`` are the arguments that say where it begins, along
     the matrix's contiguous dimension and across it. ``past_l1``: the L1 cache keeps nothing of what is loaded.
+    ``lanes``: how many of the warp's lanes, from the first on, give an address.
     """
 
     argument: int
@@ -59,6 +60,7 @@ class Moved:
     guard: int | None = None
     corner: tuple[int, int] | None = None
     past_l1: bool = False
+    lanes: int = WARP
 
 
 class Ordering(Enum):
@@ -81,13 +83,15 @@ Access = Literal["read", "write", "add"]
 @dataclass(frozen=True)
 class Operand:
     """An argument of an instruction: what it is, what is done with it, through which path, and when that is complete.
-    ``dtype`` is the type of its elements; None where any will do."""
+    ``dtype`` is the type of its elements; None where any will do. ``run``: so many registers from the one that is named
+    on, which the text gives by its address."""
 
     kind: Kind
     access: Access = "read"
     dtype: DType | None = None
     proxy: Proxy = Proxy.GENERIC
     completes: Completion = Completion.NOW
+    run: int = 1
 
 
 VALUE = Operand("value")
@@ -133,4 +137,4 @@ class Instruction:
     @property
     def adds(self) -> bool:
         """Whether it adds to memory where that is."""
-        return any(x.access == "add" for x in self.operands)
+        return any(x.access == "add" and x.kind != "register" for x in self.operands)

@@ -92,4 +92,4 @@ def repacked(program: Program, name: str, place: Place, size: tuple[int, int, in
 
 def _alignment(item: int, *byte_counts: int) -> int:
     """The widest access, of at least ``item`` bytes, to which all of these are multiples."""
-    return next(width for width in (WIDEST, 8, 4, 2) if width >= item and all(b % width == 0 for b in byte_counts))
+    return next(width for width in (WIDEST, 8, 4, 2, 1) if width >= item and all(b % width == 0 for b in byte_counts))

@@ -11,7 +11,13 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
     """The conditions that a reader who edits the constants has to keep."""
     found: list[Assertion] = []
     thread = p.product.level("thread")
-    if any(x.name == "warp" for x in p.product.levels):
+    if p.product.math.by_warp:
+        found += [
+            Assertion("BM % WM == 0 && BN % WN == 0", "the block's tile is whole warp tiles"),
+            Assertion("WM % MMA_M == 0 && WN % MMA_N == 0", "a warp's tile is whole tiles of mma"),
+            Assertion("BK % MMA_K == 0", "a tile is whole steps of mma"),
+        ]
+    elif any(x.name == "warp" for x in p.product.levels):
         found += [
             Assertion("BM % WM == 0 && BN % WN == 0", "the block's tile is whole warp tiles"),
             Assertion("WM % M_ITER == 0 && WN % N_ITER == 0", "a warp's tile is whole pieces"),

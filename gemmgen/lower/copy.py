@@ -198,7 +198,10 @@ def tile_copy(s: Scope, c: Copy, shared: Array) -> TileCopy:
     nouns = {d: "row" if d == first else "column" for d in (along, across)}
     piece = f"{c.width} {nouns[along]}s" if c.width > 1 else nouns[along]
     lines, pieces = Along(s.extent(across), names[across], nouns[across]), Along(runs, names[along], piece)
-    lanes = spread(s, c.operand, lines, pieces) if c.lanes == along else spread(s, c.operand, pieces, lines)
+    if c.lanes == along:
+        lanes = spread(s, c.operand, lines, pieces, patches=c.patches)
+    else:
+        lanes = spread(s, c.operand, pieces, lines)
     buffer = p.buffer(c.operand)
     assert buffer is not None
     return TileCopy(s, c, buffer, shared, lanes, lanes.index)

@@ -44,9 +44,9 @@ def element_of(
 
 def row_bits(row: Expr, length: int, unit: int) -> Expr:
     """What TMA's swizzle of rows of 32, 64 or 128 bytes takes of a row's number: rows of all banks, counted modulo the
-    pieces of 16 bytes, of ``unit`` elements, in a row (PTX ISA, "Swizzling modes")."""
-    pieces = length // unit
-    return (row // (BANK_UNITS * unit // length)) & (pieces - 1)
+    pieces of 16 bytes, of ``unit`` elements, in a row (PTX ISA, "Swizzling modes"). Longer rows are as of 128."""
+    pieces = min(length // unit, BANK_UNITS)
+    return (row // (BANK_UNITS // pieces)) & (pieces - 1)
 
 
 def split_bits(low: Expr, high: Expr, length: int, unit: int) -> Expr:

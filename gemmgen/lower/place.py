@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
 from gemmgen.ir.types import DIMS, WARP
+from gemmgen.isa.mma import EIGHT, QUAD
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
 from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let
 from gemmgen.tile.program import Level, TileProgram
@@ -18,7 +19,9 @@ class Place:
 
     Row ``i`` of piece ``(p, q)`` is ``row + p * sub_m + i``; ``rows`` and ``cols`` are all of a thread's rows and
     columns (pieces x TM, pieces x TN). ``low`` are the bits of ``row`` below those that a piece's or a warp's number
-    sets, where they are apart.
+    sets, where they are apart. ``lane`` is which of the lanes this is that share a sum over K, and ``first_k`` its
+    first step of those that they take at once; both are 0 where none do. Where warps multiply together, ``lane`` is
+    that of the warp, and ``warp_row`` and ``warp_col`` the first of its warp's tile.
     """
 
     row: Expr
@@ -31,6 +34,14 @@ class Place:
     sub_n: Expr
     block: dict[str, Pointer]
     low: Expr | None = None
+    lane: Expr = Const(0)  # noqa: RUF009
+    first_k: Expr = Const(0)  # noqa: RUF009
+    warp_row: Expr = Const(0)  # noqa: RUF009
+    warp_col: Expr = Const(0)  # noqa: RUF009
+
+
+WARPS = "32 * (BM / WM) * (BN / WN)"
+"""The threads of a block by its warps' tiles."""
 
 
 def constants(s: Scope) -> None:
@@ -45,6 +56,9 @@ def constants(s: Scope) -> None:
         wm, wn = piece.m * lane.m * thread.m, piece.n * lane.n * thread.n
         s.constant("WM", wm, str(wm), "rows of the block's tile that a warp computes")
         s.constant("WN", wn, str(wn), "columns of the block's tile that a warp computes")
+    if p.product.math.by_warp:
+        _tiles_of_mma(s)
+        return
     if thread.m > 1 or thread.n > 1 or _has_warps(p):
         s.constant("TM", thread.m, str(thread.m), "rows of one piece of a thread")
         s.constant("TN", thread.n, str(thread.n), "columns of one piece of a thread")
@@ -53,11 +67,34 @@ def constants(s: Scope) -> None:
         s.constant("N_ITER", piece.n, str(piece.n), "pieces of a thread along N")
         s.constant("SUB_M", lane.m * thread.m, "WM / M_ITER", "rows from one piece to the next")
         s.constant("SUB_N", lane.n * thread.n, "WN / N_ITER", "columns from one piece to the next")
-        s.constant("THREADS", p.threads, "32 * (BM / WM) * (BN / WN)", "threads in a block")
+        s.constant("THREADS", p.threads, WARPS, "threads in a block")
+    elif p.product.lanes_k > 1:
+        _constants_of_lanes(s)
     elif thread.m > 1 or thread.n > 1:
         s.constant("THREADS", p.threads, "(BM / TM) * (BN / TN)", "threads in a block, one for each TM x TN piece")
     else:
         s.constant("THREADS", p.threads, "BM * BN", "threads in a block, one for each element of C")
+
+
+def _constants_of_lanes(s: Scope) -> None:
+    product, thread = s.p.product, s.p.product.level("thread")
+    s.constant("LANES_K", product.lanes_k, str(product.lanes_k), "lanes that share the sum over K of their elements")
+    s.constant("VECTOR", product.run, str(product.run), "neighbours along K that a lane takes at once")
+    s.constant("STEP_K", product.lanes_k * product.run, "LANES_K * VECTOR", "steps along K that they take together")
+    groups = "(BM / TM) * (BN / TN)" if thread.m > 1 or thread.n > 1 else "BM * BN"
+    s.constant("THREADS", s.p.threads, f"{groups} * LANES_K", "threads in a block")
+
+
+def _tiles_of_mma(s: Scope) -> None:
+    """What one instruction multiplies, and how many of its tiles a warp's are."""
+    p, (m, n, k) = s.p, s.p.product.math.shape
+    piece = p.product.level("piece")
+    s.constant("MMA_M", m, str(m), f"rows of C that one {p.product.math.name.split()[0]} computes")
+    s.constant("MMA_N", n, str(n), "its columns of C")
+    s.constant("MMA_K", k, str(k), "and its steps along K")
+    s.constant("M_TILES", piece.m * EIGHT // m, "WM / MMA_M", "tiles of that size in a warp's, along M")
+    s.constant("N_TILES", piece.n * EIGHT // n, "WN / MMA_N", "and along N")
+    s.constant("THREADS", p.threads, WARPS, "threads in a block")
 
 
 def _has_warps(p: TileProgram) -> bool:
@@ -101,6 +138,8 @@ def _whose(s: Scope) -> str:
 
 def _thread(s: Scope) -> tuple[list[Stmt], Place]:
     """A thread's place in the block's tile."""
+    if s.p.product.math.by_warp:
+        return _lane(s)
     out: list[Stmt] = []
     named = s.constants
     one = Const(1)
@@ -120,12 +159,43 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
         col = let(out, "col", warp_col * wn + x * tn, "first column of this thread in the block's tile")
         m_iter, n_iter = named["M_ITER"].expr, named["N_ITER"].expr
     else:
-        y, x = _split(out, s.tid, lane_level, named["BM"].expr // tm, named["BN"].expr // tn)
+        number: Expr = s.tid
+        shared: tuple[Expr, Expr] = (Const(0), Const(0))
+        if s.p.product.lanes_k > 1:
+            number, shared = _lanes_of_k(s, out)
+        y, x = _split(out, number, lane_level, named["BM"].expr // tm, named["BN"].expr // tn)
         row = let(out, "row", y * tm, "first row of this thread in the block's tile")
         col = let(out, "col", x * tn, "first column of this thread in the block's tile")
-        m_iter = n_iter = one
-        sub_m, sub_n, low = tm, tn, None
+        return out, Place(row, col, tm, tn, one, one, tm, tn, {}, None, *shared)
     return out, Place(row, col, tm, tn, m_iter, n_iter, sub_m, sub_n, {}, low)
+
+
+def _lanes_of_k(s: Scope, out: list[Stmt]) -> tuple[Expr, tuple[Expr, Expr]]:
+    """The number of this thread's group of lanes, and which lane of it this is, with its first step along K."""
+    lanes, vector = s.constants["LANES_K"].expr, s.constants["VECTOR"].expr
+    lane = let(out, "laneK", s.tid % lanes, "which of the lanes that share a sum over K")
+    first = let(out, "firstStep", lane * vector, "its first step of those that the lanes take together")
+    return let(out, "group", s.tid // lanes), (lane, first)
+
+
+def _lane(s: Scope) -> tuple[list[Stmt], Place]:
+    """A lane's place in the block's tile, where a warp multiplies together: two neighbours of a row, and two of every
+    eighth row and column from there on (see the instruction's sums)."""
+    out: list[Stmt] = []
+    c = {name: s.constants[name].expr for name in ("BN", "WM", "WN", "MMA_M", "MMA_N", "M_TILES", "N_TILES")}
+    warp = let(out, "warp", s.tid // WARP)
+    lane = let(out, "lane", s.tid % WARP)
+    across = c["BN"] // c["WN"]
+    warp_row = let(out, "warpRow", warp // across * c["WM"], "first row of this warp's tile in the block's")
+    warp_col = let(out, "warpCol", warp % across * c["WN"], "and its first column")
+    row = let(out, "row", warp_row + lane // QUAD, "this lane's first row of sums, and every eighth from there on")
+    col = let(out, "col", warp_col + lane % QUAD * 2, "and its first two columns")
+    half, two = c["MMA_M"] // 2, Const(2)
+    m_iter = c["M_TILES"] * 2
+    at = Place(
+        row, col, Const(1), two, m_iter, c["N_TILES"], half, c["MMA_N"], {}, None, lane, Const(0), warp_row, warp_col
+    )
+    return out, at
 
 
 def _apart(piece: int, warp: int) -> bool:
@@ -170,7 +240,7 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     out: list[Stmt] = []
     why = "blocks that share the sum over K of one tile of C"
     splits = s.constant("SPLIT_K", s.p.sums.parts, str(s.p.sums.parts), why)
-    step = s.constants["BK"].expr if "BK" in s.constants else Const(1)
+    step = next((s.constants[x].expr for x in ("BK", "STEP_K") if x in s.constants), Const(1))
     whole = (K + (step * splits - 1)) // (step * splits) * step
     size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")
     first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, Fma, For, If, Let, Load, Pointer, Ref, Stmt
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
+from gemmgen.isa.lane_sums import add_lanes
 from gemmgen.isa.registers import own_register
 from gemmgen.lower.layout import element_of, split_bits
 from gemmgen.lower.nest import nest
@@ -58,11 +59,12 @@ class Fragments:
         product = s.p.product
         single = value_of(self.rows) == 1 and value_of(self.cols) == 1
         self.sets: Expr = Const(2 if s.p.pipeline.prefetch else 1)
-        self.run: Expr = Const(product.a_width if product.along_k else 1)
+        self.run: Expr = Const(product.a_width if product.along_k else product.run)
+        self.b_run: Expr = Const(product.run)
         a_sets: Expr = Const(1) if product.along_k else self.sets
         self.acc = register_tile("acc" if single else "threadResults", self.rows, self.cols)
-        self.a_extents = (a_sets, self.rows, self.run)
-        self.b_extents = (self.sets, self.cols)
+        self.a_extents: tuple[Expr, ...] = (a_sets, self.rows, self.run)
+        self.b_extents: tuple[Expr, ...] = (self.sets, self.cols, self.b_run)
         self.a = register_tile("a" if single else "regM", *self.a_extents, dtype=s.p.matrix("A").dtype)
         self.b = register_tile("b" if single else "regN", *self.b_extents, dtype=s.p.matrix("B").dtype)
 
@@ -81,7 +83,8 @@ class Fragments:
         if self.a.shape:
             out.append(Alloc(self.a, first, f"its rows of A at {steps}{'' if value_of(self.run) != 1 else twice}"))
         if self.b.shape:
-            out.append(Alloc(self.b, first, f"its columns of B at one k{twice}"))
+            b_steps = f"{self.b_run} steps" if value_of(self.b_run) != 1 else "one k"
+            out.append(Alloc(self.b, first, f"its columns of B at {b_steps}{twice}"))
         return out
 
     # --- Fetching --------------------------------------------------------------------------------------------------
@@ -90,6 +93,8 @@ class Fragments:
         """Loads the fragment of one operand at step ``k`` into the set of that parity."""
         is_a = operand == "A"
         array = self.a if is_a else self.b
+        if self.s.p.product.lanes_k > 1:
+            return self._of_lane(operand, source, k)
         if is_a and value_of(self.run) != 1:
             return nest([("p", self.at.m_iter, 1), ("i", self.at.tm, 1)], lambda p, i: self.row(source, p, i, k))
         prefix: list[Stmt] = [] if array.shape else [Alloc(array)]
@@ -104,13 +109,30 @@ class Fragments:
             if is_a:
                 dst = element(array, self.a_extents, (parity, piece * run + i, Const(0)))
             else:
-                dst = element(array, self.b_extents, (parity, piece * run + i))
+                dst = element(array, self.b_extents, (parity, piece * run + i, Const(0)))
             where = first + piece * spacing + i
             return [self._load(dst, self._source(operand, source, dim, where, k, None, width), width, staged, guard)]
 
         guard = self._guard(source, k)
         names = ("p", "i") if is_a else ("q", "j")
         return prefix + nest([(names[0], pieces, 1), (names[1], run, width)], load)
+
+    def _of_lane(self, operand: str, source: Source, k: Expr) -> list[Stmt]:
+        """Loads what this lane has of the steps from ``k`` on: a run along k of each of its rows or columns."""
+        is_a, at, product = operand == "A", self.at, self.s.p.product
+        array, extents = (self.a, self.a_extents) if is_a else (self.b, self.b_extents)
+        dim: Dim = "m" if is_a else "n"
+        count, first = (at.tm, at.row) if is_a else (at.tn, at.col)
+        width, staged = product.a_width if is_a else product.b_width, isinstance(source.memory, Array)
+
+        def load(i: Expr, c: Expr) -> list[Stmt]:
+            step = k + at.first_k + c
+            src = self._source(operand, source, dim, first + i, step)
+            dst = element(array, extents, (Const(0), i, c))
+            return [self._load(dst, src, width, staged, self._guard(source, step))]
+
+        prefix: list[Stmt] = [] if array.shape else [Alloc(array)]
+        return prefix + nest([("i" if is_a else "j", count, 1), ("v", product.run, width)], load)
 
     def row(self, source: Source, piece: Expr, i: Expr, k: Expr) -> list[Stmt]:
         """Loads one row of A at the steps from ``k`` on."""
@@ -173,13 +195,21 @@ class Fragments:
 
         Where nothing is copied for the whole block, a thread of one element outside C skips all its work instead.
         """
-        return bool(self.acc.shape or self.s.p.copies)
+        return bool(self.acc.shape or self.s.p.copies or self.s.p.product.lanes_k > 1)
 
     # --- Multiplying -----------------------------------------------------------------------------------------------
 
     def multiply(self, k: Expr, parity: Expr, renew: Renewal | None = None, columns: Array | None = None) -> list[Stmt]:
         """The outer product at step ``k``. ``renew``: how each row of A is loaded anew after its last use. ``columns``:
         where the columns of B are, if not in their set of that parity."""
+        product = self.s.p.product
+        if product.lanes_k > 1 and product.run > 1:
+            return nest([("v", product.run, 1)], lambda v: self._multiply(v, parity))
+        return self._multiply(k, parity, renew, columns)
+
+    def _multiply(
+        self, k: Expr, parity: Expr, renew: Renewal | None = None, columns: Array | None = None
+    ) -> list[Stmt]:
         product = self.s.p.product
 
         def line(piece: Expr, i: Expr) -> list[Stmt]:
@@ -194,7 +224,7 @@ class Fragments:
                     Fma(
                         element(self.acc, (self.rows, self.cols), (m, n)),
                         element(self.a, self.a_extents, (parity, m, k % self.run)),
-                        self._column(parity, n) if columns is None else Ref(columns, (n,)),
+                        self._column(parity, n, k) if columns is None else Ref(columns, (n,)),
                         fused=product.pinned,
                     ),
                 ]
@@ -218,14 +248,23 @@ class Fragments:
         last = Array("lastN", "register", self.b.dtype, (self.cols,))
 
         def copy(n: Expr) -> list[Stmt]:
-            return [Call(own_register(self.b.dtype), (Ref(last, (n,)), self._column(parity, n)))]
+            return [Call(own_register(self.b.dtype), (Ref(last, (n,)), self._column(parity, n, k)))]
 
         why = "the columns of B at the last k, apart from the loop's registers"
         products = because("FMAs of the last step", self.multiply(k, parity, None, last))
         return [Alloc(last, None, why), *nest([("n", self.cols, 1)], copy), *products]
 
-    def _column(self, parity: Expr, n: Expr) -> Ref:
-        return element(self.b, self.b_extents, (parity, n))
+    def _column(self, parity: Expr, n: Expr, k: Expr) -> Ref:
+        return element(self.b, self.b_extents, (parity, n, k % self.b_run))
+
+    def add_lanes(self) -> list[Stmt]:
+        """The sums of all lanes that share them, in each of these lanes."""
+        row = add_lanes(self.s.p.product.lanes_k)
+
+        def one(m: Expr, n: Expr) -> list[Stmt]:
+            return [Call(row, (element(self.acc, (self.rows, self.cols), (m, n)),), origin="lanes_k")]
+
+        return because("the lanes' parts of K", nest([("m", self.rows, 1), ("n", self.cols, 1)], one))
 
     def _snake(self, out: list[Stmt], m: Expr, n: Expr, k: Expr) -> Expr:
         """Forwards in one row and backwards in the next, so that each starts with the column the last one ended with.

@@ -17,7 +17,7 @@ def program_of(p: TileProgram, exact: KernelIR) -> Program:
     return Program(
         name=p.name,
         matrices=p.matrices,
-        tile=(bm, bn, bk if p.copies else 1),
+        tile=(bm, bn, bk if p.copies or p.product.lanes_k > 1 else 1),
         looks_ahead=bk * (parts + p.pipeline.depth),
         needs=needs,
         steps=_steps(p),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.nodes import Stmt
+from gemmgen.ir.types import WARP
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import Scope, let
 
@@ -38,18 +39,27 @@ class Along:
     covers: str
 
 
-def spread(s: Scope, operand: str, slow: Along, fast: Along, does: str = "copies") -> Lanes:
-    """Shares slow x fast accesses among the block's threads. ``does``: what a thread does with them, in words."""
+PATCH = 8
+"""Accesses along a line in a patch of a warp, which is 4 lines high: 32 bytes each of float32, a sector."""
+
+
+def spread(s: Scope, operand: str, slow: Along, fast: Along, does: str = "copies", patches: bool = False) -> Lanes:
+    """Shares slow x fast accesses among the block's threads. ``does``: what a thread does with them, in words.
+    ``patches``: a warp's accesses are a patch of some lines, not one line."""
     cols = value_of(fast.extent)
     assert cols is not None
     if s.threads % cols == 0:
-        return _by_lines(s, operand, slow, fast, does)
+        return _by_lines(s, operand, slow, fast, does, patches and _has_patches(s.threads, cols))
     if cols % s.threads == 0:
         return _within_a_line(s, operand, slow.extent, fast, does)
     return _numbered(s, slow.extent, fast.extent)
 
 
-def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str) -> Lanes:
+def _has_patches(threads: int, cols: int) -> bool:
+    return cols % PATCH == 0 and threads % (WARP // PATCH * cols) == 0
+
+
+def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str, patches: bool) -> Lanes:
     """Each pass of the block covers whole lines."""
     slow, fast = across.extent, along.extent
     rows, cols = value_of(slow) or 1, value_of(fast) or 1
@@ -57,9 +67,15 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str) ->
     stride = s.threads // cols
     passes = -(-rows // stride)
     part = f"of {operand}'s tile this thread {does}{' first' if passes > 1 else ''}"
-    first = let(out, across.name, s.tid // fast, f"which {across.covers} {part}")
+    number, place = s.tid // fast, s.tid % fast
+    if patches:
+        patch = let(out, f"patch{operand}", s.tid // WARP, "which patch of 8 by 4 of the tile this warp copies first")
+        within = s.tid % WARP
+        number = patch // (fast // PATCH) * (WARP // PATCH) + within // PATCH
+        place = patch % (fast // PATCH) * PATCH + within % PATCH
+    first = let(out, across.name, number, f"which {across.covers} {part}")
     a_line = f"which {along.covers} of a line of {operand}'s tile this thread {does}"
-    at = let(out, along.name, s.tid % fast, a_line if stride == 1 else f"and which {along.covers}")
+    at = let(out, along.name, place, a_line if stride == 1 else f"and which {along.covers}")
     if passes == 1:
         condition = None if stride == rows else first.lt(slow)
 

@@ -15,6 +15,7 @@ from gemmgen.isa.table import Completion
 from gemmgen.lower.bring import bring
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.epilogue import epilogue
+from gemmgen.lower.mma import WarpFragments
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, Source
 from gemmgen.lower.scope import Scope, let, loop
@@ -23,6 +24,7 @@ from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
 from gemmgen.tile.statements import (
+    AddLanes,
     AddUp,
     Ahead,
     Bring,
@@ -67,7 +69,7 @@ class Parts:
 
 
 def parts_of(s: Scope, at: Place) -> Parts:
-    f = Fragments(s, at)
+    f = WarpFragments(s, at) if s.p.product.math.by_warp else Fragments(s, at)
     sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
     staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
     return Parts(s, at, f, Syncs(s), sums, staged)
@@ -106,6 +108,8 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return w.f.clear() + w.f.declare()
         case Multiply():
             return w.f.multiply_last()
+        case AddLanes():
+            return w.f.add_lanes()
         case Publish():
             assert w.sums is not None
             return w.sums.publish()
@@ -126,6 +130,12 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
 
 
 def _finish(w: Parts) -> list[Stmt]:
+    if w.s.p.product.lanes_k == 1:
+        return _store(w)
+    return [If(w.at.lane.eq(0), tuple(_store(w)), why="the first lane of those that have the same sums stores them")]
+
+
+def _store(w: Parts) -> list[Stmt]:
     if w.sums is not None:
         return w.sums.finish(w.guarded)
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)
@@ -190,14 +200,18 @@ def _ahead(w: Parts, turn: Turn, count: int, body: tuple[TileStmt, ...]) -> Lowe
 
 def _whole(w: Parts, turn: Turn, body: tuple[TileStmt, ...]) -> Lowered:
     """No tiles: each step along K is fetched from global memory."""
-    var, shape = loop("k", w.s.depth, unroll=None)
+    product = w.s.p.product
+    together = w.s.constants["STEP_K"].expr if product.lanes_k > 1 else Const(1)
+    turns = (product.unroll or 0) // (product.lanes_k * product.run) if product.lanes_k > 1 else 0
+    var, shape = loop("k", w.s.depth, step=together, unroll=None)
     out: list[Stmt] = []
     for x in body:
         if isinstance(x, Fragment):
-            out += w.f.fetch(x.operand, Source(w.at.block[x.operand]), var, Const(0))
+            start = Const(0) if product.lanes_k > 1 else None  # lanes may reach past K, and ask
+            out += w.f.fetch(x.operand, Source(w.at.block[x.operand], None, start), var, Const(0))
         else:
             out += w.f.multiply(var, Const(0))
-    return [For(var, shape.start, w.s.depth, shape.step, tuple(out), None)], turn
+    return [For(var, shape.start, w.s.depth, shape.step, tuple(out), turns if turns > 1 else None)], turn
 
 
 def _joined(body: Iterable[Stmt]) -> Iterator[Stmt]:

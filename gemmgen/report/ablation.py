@@ -42,7 +42,7 @@ def ablations(spec: Spec) -> Iterator[Ablation]:
 def dependents(name: str, spec: Spec) -> set[str]:
     """A toggle and the toggles of the spec that need it."""
     gone = {name}
-    while more := {t.name for t in TOGGLES if spec.has(t.name) and gone & set(t.needs)} - gone:
+    while more := {t.name for t in TOGGLES if spec.has(t.name) and gone & {*t.needs, *t.fma_needs}} - gone:
         gone |= more
     return gone
 

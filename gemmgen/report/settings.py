@@ -11,7 +11,10 @@ from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Setting
 def settings_markdown() -> str:
     """Two tables: the lines of a spec, and the toggles of its ``use`` line."""
     lines = [[f"`{setting.name} {form(setting)}`", setting.doc, default(setting)] for setting in SETTINGS]
-    toggles = [[f"`{t.name}`", with_options(t.doc, t.options), ", ".join(f"`{n}`" for n in t.needs)] for t in TOGGLES]
+    toggles = [
+        [f"`{t.name}`", with_options(t.doc, t.options), ", ".join(f"`{n}`" for n in (*t.needs, *t.fma_needs))]
+        for t in TOGGLES
+    ]
     return "\n".join(
         [
             *markdown(["line", "meaning", "default"], lines),
@@ -42,7 +45,7 @@ def form(setting: Setting) -> str:
             return f"A {'|'.join(DTYPES)} {'|'.join(ORDERS)}, ..., accumulate {DTYPES[0]}"
         case "number":
             return choices(setting.choices) or setting.example or "N"
-        case "word":
+        case "word" | "math":
             return choices(setting.choices) or setting.example or "WORD"
         case "tune":
             return "SETTING in {VALUE, ...}"
@@ -67,7 +70,7 @@ def default(setting: Setting) -> str:
             return f"`{DTYPES[0]} {ORDERS[0]}` each"
         case "sizes" if setting.default is not None:
             return "`{}`".format("x".join(map(str, setting.default)))
-        case "number":
+        case "number" | "math":
             return f"`{setting.default}`"
         case _:
             return "none"

@@ -23,6 +23,7 @@ import numpy as np
 from gemmgen.ir.expr import Expr
 from gemmgen.ir.kernel import TensorMap
 from gemmgen.ir.nodes import Array, Call, MapRef, Ref
+from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import box_sectors_of
 from gemmgen.isa.table import Moved
 from gemmgen.sim.access import Element, Place, element, place
@@ -30,7 +31,7 @@ from gemmgen.sim.clock import Clock
 from gemmgen.sim.count import Op, Site, figures
 from gemmgen.sim.faults import FaultKind
 from gemmgen.sim.index import Scope, form_of
-from gemmgen.sim.lanes import NOBODY, Active, Batch, Bools, Data, Ints, Truth, narrow
+from gemmgen.sim.lanes import NOBODY, Active, Batch, Bools, Data, Ints, Truth, as_truth, narrow
 from gemmgen.sim.machine import Machine
 from gemmgen.sim.memory import Memory
 from gemmgen.sim.shadow import Touch, touched, units_of
@@ -86,6 +87,10 @@ class Lanes:
     def on(self) -> Ints:
         """The numbers of the active lanes."""
         return np.arange(self.batch.lanes) if self.active is None else np.flatnonzero(self.active.array)
+
+    def first(self, count: int) -> Truth:
+        """The first lanes of each warp."""
+        return True if count >= WARP else as_truth(self.batch.thread % WARP < count)
 
     def wait(self, ready: Callable[[], bool], what: str) -> Wait:
         """What a meaning yields until ``ready()``."""

@@ -33,6 +33,8 @@ _FORM = re.compile(r"(?:sm|compute)_([0-9]+)([af]?)")
 def needs(spec: Spec) -> Iterator[tuple[str, int]]:
     """What of a spec not every architecture has, and the least compute capability that does, times ten."""
     yield from ((toggle, row.arch.min) for toggle, row in INSTRUCTIONS.items() if spec.has(toggle))
+    if spec.way.by_warp:
+        yield f"math {spec.math}", spec.way.needs.min
     if adds_vectors(spec):
         yield VECTORS, VECTOR_ADD.arch.min
     for dtype in dict.fromkeys(x.dtype for x in spec.matrices):
@@ -45,7 +47,7 @@ def adds_vectors(spec: Spec) -> bool:
     can. A kernel is one text for all that it may be compiled for, so that only the spec can say that it has to do
     without."""
     there = None if spec.arch is None else capability(spec.arch)
-    own = spec.block[:2] if spec.has("stageC") else spec.thread  # of a line of C, what one access may be a part of
+    own = spec.block[:2] if spec.has("stageC") else spec.piece  # of a line of C, what one access may be a part of
     run = own[1] if spec.C.order == "row" else own[0]
     wide = spec.has("float4") and run % 2 == 0
     return spec.has("atomics") and wide and (there is None or there >= VECTOR_ADD.arch.min)

@@ -15,7 +15,7 @@ from gemmgen.spec.names import did_you_mean
 
 SIZES: Mapping[str, str] = {"block": "BMxBNxBK", "warp": "WMxWN", "thread": "TMxTN"}
 NUMBERS = tuple(row.fields[0] for row in SETTINGS if row.form == "number")
-WORDS = tuple(row.fields[0] for row in SETTINGS if row.form in ("word", "name"))
+WORDS = tuple(row.fields[0] for row in SETTINGS if row.form in ("word", "name", "math"))
 OPTIONS = tuple(option for toggle in TOGGLES for option in toggle.options)
 SWITCHES = tuple(toggle.name for toggle in TOGGLES)
 OPERANDS = ("A", "B", "C")

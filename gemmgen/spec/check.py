@@ -12,8 +12,11 @@ from itertools import chain, islice
 from typing import Any
 
 from gemmgen.diagnostics import MAX_PROBLEMS, Problem, SpecError, quoted
-from gemmgen.ir.types import F32, WARP
+from gemmgen.ir.types import WARP
+from gemmgen.isa.math import FMA
 from gemmgen.spec.effort import spill_notes
+from gemmgen.spec.lanes import lane_problems
+from gemmgen.spec.maths import HALF, math_problems, needs_of, outputs
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, SUM_TYPES, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
@@ -73,6 +76,8 @@ def warp_iterations(spec: Spec) -> tuple[int, int]:
 def _iterations(spec: Spec) -> list[tuple[int, int]]:
     """The (m_iter, n_iter) that cover the warp's tile with 32 lanes and agree with what is given."""
     assert spec.warp is not None
+    if spec.math != FMA.name:
+        return [(spec.warp[0] // HALF, spec.warp[1] // HALF)]
     rows, columns = spec.warp[0] // spec.thread[0], spec.warp[1] // spec.thread[1]
     return [(m, n) for m, n in lane_grids(rows, columns) if spec.m_iter in (None, m) and spec.n_iter in (None, n)]
 
@@ -115,8 +120,8 @@ def _toggles(s: Subject) -> Iterator[Problem]:
     for name in sorted(s.spec.use - set(known)):
         yield Problem(f"unknown toggle {quoted(name)}", did_you_mean(name, known), s.span(f"use {name}", "use"))
     for toggle in (t for t in TOGGLES if s.spec.has(t.name)):
-        for need in toggle.needs:
-            if not s.spec.has(need):
+        for need in needs_of(toggle, s.spec):
+            if not s.spec.has(need) and not (toggle.lanes and s.spec.lanes_k > 1):
                 tries = (s, replace(s, fits=lambda _: True))  # what does not fit either way is said next
                 hints = (either(_adding(t, need), t.leaving(toggle.name)) for t in tries)
                 hint = next(filter(None, hints), f"{toggle.name} does not go with the rest")
@@ -162,8 +167,8 @@ def _types(s: Subject) -> Iterator[Problem]:
     if a != b:
         message = f"A is {a} and B is {b}; one product reads one element type"
         yield Problem(message, f"write 'A {a}, B {a}' or 'A {b}, B {b}'", s.span("operands B", "operands A"))
-    elif c not in (F32.name, a):
-        hint = "write C f32" if a == F32.name else f"write C f32 or C {a}"
+    elif c not in outputs(a):
+        hint = f"write {' or '.join(f'C {x}' for x in outputs(a))}"
         yield Problem(f"C is {c}, and A and B are {a}", hint, s.span("operands C"))
 
 
@@ -172,7 +177,7 @@ def _choices(s: Subject) -> Iterator[Problem]:
         value = getattr(s.spec, row.fields[0])
         if not s.good(row.fields[0]) or value == row.default:
             continue
-        if row.choices and value not in row.choices:
+        if row.choices and row.form != "math" and value not in row.choices:
             found = s.values(row.fields[0], row.choices, len(row.choices))
             legal = _listed(found) if found else f"leave {row.name} out"
             yield Problem(f"{row.name} {quoted(str(value))} is not supported", legal, s.span(row.name))
@@ -210,7 +215,10 @@ def _multiple(s: Subject, whole: str, piece: str) -> Iterator[Problem]:
 
 def _tiling(s: Subject) -> Iterator[Problem]:
     """Block, warp and thread tiles fit into one another."""
-    if not s.spec.has("warptile"):
+    if s.spec.math != FMA.name:
+        for whole, piece in (("BM", "WM"), ("BN", "WN")) if s.spec.warp is not None else ():
+            yield from _multiple(s, whole, piece)
+    elif not s.spec.has("warptile"):
         yield from _multiple(s, "BM", "TM")
         yield from _multiple(s, "BN", "TN")
     elif s.spec.warp is not None:
@@ -221,7 +229,7 @@ def _tiling(s: Subject) -> Iterator[Problem]:
 def _warp_given(s: Subject) -> Iterator[Problem]:
     if not s.spec.has("warptile") or s.spec.warp is not None or not s.good("BM", "BN", "TM", "TN", "WM", "WN"):
         return
-    block, thread = s.spec.block[:2], s.spec.thread
+    block, thread = s.spec.block[:2], s.spec.piece
     near = (min(64, block[0]), min(64, block[1]))
     found = s.values("warp", [] if s.trying else warps_for(block, thread, near), 2)
     hint = f"add a line like {_tiles('tile warp ', found)}" if found else s.leaving("warptile")
@@ -233,6 +241,8 @@ def _warp_given(s: Subject) -> Iterator[Problem]:
 def _lanes(s: Subject) -> Iterator[Problem]:
     """A warp's tile is covered by its 32 lanes."""
     spec = s.spec
+    if spec.math != FMA.name:
+        return
     if not spec.has("warptile") or spec.warp is None or not s.good("WM", "WN", "TM", "TN", "m_iter", "n_iter"):
         return
     if spec.warp[0] % spec.thread[0] or spec.warp[1] % spec.thread[1] or _iterations(spec):
@@ -261,11 +271,13 @@ def _threads(s: Subject) -> Iterator[Problem]:
     if not s.good("use", "BM", "BN", "TM", "TN", "WM", "WN") or list(_tiling(s)):
         return
     block = spec.block[:2]
+    if spec.math != FMA.name and not spec.has("warptile"):
+        return
     level = "warp" if spec.has("warptile") else "thread"
     tile = spec.warp if spec.has("warptile") else spec.thread
     if tile is None or spec.threads <= MAX_THREADS:
         return
-    near = warps_for(block, spec.thread, tile) if level == "warp" else threads_for(block, tile)
+    near = warps_for(block, spec.piece, tile) if level == "warp" else threads_for(block, tile)
     found = s.values(level, near, 2)
     message = (
         f"block {_x(block)} with {level} {_x(tile)} needs {spec.threads} threads, over the limit of a block: "
@@ -279,7 +291,7 @@ def _accumulators(s: Subject) -> Iterator[Problem]:
     spec = s.spec
     if not s.good("use", "TM", "TN", "WM", "WN", "m_iter", "n_iter"):
         return
-    count, shape = spec.thread[0] * spec.thread[1], f"thread {_x(spec.thread)}"
+    count, shape = spec.piece[0] * spec.piece[1], f"thread {_x(spec.piece)}"
     if spec.has("warptile") and spec.warp is not None:
         m_iter, n_iter = warp_iterations(spec)
         count, shape = count * m_iter * n_iter, f"{shape} in {m_iter}x{n_iter} pieces"
@@ -316,10 +328,12 @@ RULES: tuple[Callable[[Subject], Iterator[Problem]], ...] = (
     _name,
     _toggles,
     _operands,
+    math_problems,
     _choices,
     _k_step,
     step_problems,
     pipeline_problems,
+    lane_problems,
     _tiling,
     _warp_given,
     _lanes,

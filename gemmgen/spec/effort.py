@@ -19,12 +19,16 @@ MANY = 256
 def sums(spec: Spec) -> int:
     """Running sums that a thread keeps."""
     m_iter, n_iter = spec.warp_iterations
-    return spec.thread[0] * spec.thread[1] * m_iter * n_iter
+    return spec.piece[0] * spec.piece[1] * m_iter * n_iter
 
 
 def products(spec: Spec) -> int:
-    """Multiply-adds in the text of a thread's main loop."""
-    steps = (spec.unroll or spec.block[2]) if spec.has("smem") else 1
+    """Multiplications in the text of a thread's main loop: each of a thread's own, or of its warp."""
+    if spec.way.by_warp and spec.warp is not None:
+        m, n, k = spec.way.shape
+        return spec.warp[0] // m * (spec.warp[1] // n) * (spec.block[2] // k)
+    steps = (spec.unroll or spec.block[2]) if spec.has("smem") or spec.lanes_k > 1 else 1
+    steps = max(1, steps // spec.lanes_k)
     return sums(spec) * steps
 
 

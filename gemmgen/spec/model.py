@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from gemmgen.diagnostics import Span
 from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, Matrix, Order
+from gemmgen.isa.math import FMA, MATHS, NAMES, Math
 
-Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "tune"]
+Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "tune"]
 
 ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
@@ -24,35 +25,71 @@ ORDERS: tuple[Order, ...] = ("row", "col")
 
 @dataclass(frozen=True)
 class Toggle:
-    """A row of the table of toggles. ``needs`` are toggles it makes no sense without; ``options`` its arguments."""
+    """A row of the table of toggles. ``needs`` are toggles it makes no sense without; ``options`` its arguments.
+
+    ``math`` is the one way to multiply that it goes with ("fma", or "mma" of any shape), empty where any will do;
+    ``fma_needs`` what it needs besides with plain multiply-adds.
+    """
 
     name: str
     doc: str
     needs: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    lanes: bool = False  # it also makes sense without what it needs where lanes share the sum over K
+    math: str = ""
+    fma_needs: tuple[str, ...] = ()
 
 
 TOGGLES: tuple[Toggle, ...] = (
     Toggle("coalescing", "consecutive lanes walk along rows, the contiguous dimension, in every global access"),
     Toggle("smem", "stage tiles of A and B in shared memory, so that each element is fetched once a block"),
-    Toggle("transposeA", "store the A tile transposed, so that a thread's rows of it are contiguous", needs=("smem",)),
-    Toggle("float4", "move 16 bytes an access instead of 4", needs=("smem",)),
+    Toggle(
+        "transposeA",
+        "store the A tile transposed, so that a thread's rows of it are contiguous",
+        needs=("smem",),
+        math="fma",
+    ),
+    Toggle("float4", "move 16 bytes an access instead of 4", needs=("smem",), lanes=True),
     Toggle(
         "warptile",
         "every warp owns a contiguous tile of the block, in m_iter x n_iter pieces",
         needs=("smem",),
         options=("m_iter", "n_iter"),
     ),
-    Toggle("cpasync", "copy tiles to shared memory asynchronously, bypassing registers", needs=("smem",)),
+    Toggle(
+        "cpasync",
+        "copy tiles to shared memory asynchronously, bypassing registers; with tma, the one that is transposed",
+        needs=("smem",),
+    ),
     Toggle("tma", "let the tensor memory accelerator copy whole tiles (sm_90)", needs=("smem", "float4")),
     Toggle("spread", "start a tile's copies a few at a time between the products", needs=("cpasync",)),
     Toggle("raggedFirst", "take what whole tiles leave of K first, so that later copies check no K", needs=("smem",)),
     Toggle("release", "each warp releases a tile by itself, so that none waits for the others", needs=("tma",)),
     Toggle("prefetch", "fetch the fragments of step k + 1 before the products of step k", needs=("smem",)),
-    Toggle("alongK", "keep A's tile row-major and fetch several steps of k of a row at once", needs=("smem", "float4")),
-    Toggle("smemSwizzle", "permute pieces of A's rows in shared memory against bank conflicts", needs=("alongK",)),
-    Toggle("directB", "fetch B from global memory straight into registers, past shared memory", needs=("smem",)),
-    Toggle("snake", "walk every other row of the outer product backwards, so that a register is used twice running"),
+    Toggle(
+        "alongK",
+        "keep A's tile row-major and fetch several steps of k of a row at once",
+        needs=("smem", "float4"),
+        math="fma",
+    ),
+    Toggle("ldmatrix", "load the fragments of mma by ldmatrix, four 8x8 matrices at once", needs=("smem",), math="mma"),
+    Toggle(
+        "smemSwizzle",
+        "permute pieces of a tile's rows in shared memory against bank conflicts: A's, and with mma B's too",
+        needs=("smem",),
+        fma_needs=("alongK",),
+    ),
+    Toggle(
+        "directB",
+        "fetch B from global memory straight into registers, past shared memory",
+        needs=("smem",),
+        math="fma",
+    ),
+    Toggle(
+        "snake",
+        "walk every other row of the outer product backwards, so that a register is used twice running",
+        math="fma",
+    ),
     Toggle(
         "stageC",
         "C's tile passes through shared memory, so that consecutive lanes store neighbours of a whole row of C",
@@ -61,7 +98,12 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle("clusterReduce", "split_k's blocks (2 to 8) add up as a cluster, in one kernel (sm_90)", needs=("smem",)),
     Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order, in one pass: bits may not repeat"),
     Toggle("dependentLaunch", "split_k's second kernel is launched while the first still runs (sm_90)"),
-    Toggle("separators", "close each step along k, so that the compiler keeps loads in place", needs=("prefetch",)),
+    Toggle(
+        "separators",
+        "close each step along k, so that the compiler keeps loads in place",
+        needs=("prefetch",),
+        math="fma",
+    ),
 )
 
 RENAMED: Mapping[str, str] = {"smem_swizzle": "smemSwizzle"}
@@ -125,6 +167,14 @@ class Spec:
     B: Operand = setting(F32_ROW, "element type and order of B", line="operands", form="operands")  # noqa: RUF009
     C: Operand = setting(F32_ROW, "element type and order of C", line="operands", form="operands")  # noqa: RUF009
     accumulate: str = setting("f32", "type of the running sums", line="operands", form="operands")
+    math: str = setting(
+        "fma",
+        "how the block multiplies: by multiply-adds of each thread, or by tensor cores (mma) in tiles of this shape",
+        line="math",
+        form="math",
+        choices=NAMES,
+        example="mma 16x8x16",
+    )
     arch: str | None = setting(
         None,
         "architecture to compile for; left out, the caller's or the GPU's",
@@ -139,6 +189,13 @@ class Spec:
     unroll: int = setting(0, "steps along k in the main loop's text; 0 for all of a tile", line="unroll", form="number")
     pad_a: int = setting(0, "elements left empty after each row of A's shared tile", line="pad_a", form="number")
     pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
+    lanes_k: int = setting(
+        1,
+        "neighbouring lanes that share the sum over K of the same elements of C, each with runs of 16 bytes along K",
+        line="lanes_k",
+        form="number",
+        choices=(1, 2, 4, 8, 16, 32),
+    )
     split_k: int = setting(
         1,
         "blocks that share the sum over K of a tile; a second kernel adds up, or they with clusterReduce or atomics",
@@ -220,6 +277,16 @@ class Spec:
         return a, b, c
 
     @property
+    def way(self) -> Math:
+        """How it multiplies elements of A and B. Of a checked spec; one that does not exist is plain multiply-adds."""
+        return MATHS.get((self.math, self.matrices[0].dtype), FMA)
+
+    @property
+    def piece(self) -> tuple[int, int]:
+        """Rows and columns of C in one contiguous piece of a thread's work: ``thread``, or what mma gives a lane."""
+        return self.thread if self.math == FMA.name else (1, 2)
+
+    @property
     def warp_iterations(self) -> tuple[int, int]:
         """(m_iter, n_iter), the default filled in; (1, 1) without warptile. Of a checked spec."""
         from gemmgen.spec.check import warp_iterations
@@ -237,7 +304,7 @@ class Spec:
         """Threads in a block."""
         if self.has("warptile"):
             return WARP * self.warps[0] * self.warps[1]
-        return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1])
+        return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1]) * self.lanes_k
 
 
 @dataclass(frozen=True)

@@ -80,12 +80,13 @@ ASSEMBLER_NAMES = _words("""
 # kernel hides the kernel's own and clashes with nothing. A test holds that every one is here.
 FILE_SCOPE_NAMES = _words("""
     BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARPS STRIDE_A STRIDE_B STRIDE_C STAGES PAD_A PAD_B PAD_C
-    UNROLL TILE_BYTES SPLIT_K PIECES SHARE GROUP_M TensorMap dynamicShared
+    UNROLL LANES_K VECTOR STEP_K TILE_BYTES SPLIT_K PIECES SHARE GROUP_M TensorMap dynamicShared
     as_float2 as_float4 load_global_float load_global_float2 load_global_float4
     load_shared_float load_shared_float2 load_shared_float4 load_cluster_float load_cluster_float2 load_cluster_float4
     shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero cp_async16_or_zero
     cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_release mbarrier_wait tma_load
     warp_index elect_one own_register cluster_sync add_float2 add_float4
+    add_lanes2 add_lanes4 add_lanes8 add_lanes16 add_lanes32
     allow_next_kernel wait_for_previous_kernel
 """)
 

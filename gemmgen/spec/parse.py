@@ -181,6 +181,7 @@ def _example(row: Setting) -> str:
         "operands": "A f32 row, B f32 row, C f32 row, accumulate f32",
         "number": str(row.default),
         "word": row.example,
+        "math": row.example,
         "tune": "stages in {2, 4}",
     }
     return f"{row.name} {forms[row.form]}"
@@ -206,6 +207,17 @@ def _word(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     if word := _single(draft, row, items):
         draft.spans[row.name] = word.span
         draft.values[row.fields[0]] = word.text
+
+
+def _math(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    """``fma``, or ``mma`` and a shape."""
+    words = [*items[0], *(items[1] if len(items) > 1 else ())]
+    if len(words) > 2 or len(items) > 1:
+        hint = f"write it like '{_example(row)}', or 'math fma'"
+        draft.wrong(words[-1].span, f"math takes fma, or mma and a shape; {quoted(words[-1].text)} is too much", hint)
+        return
+    draft.spans[row.name] = words[0].span
+    draft.values[row.fields[0]] = " ".join(w.text for w in words)
 
 
 def _number(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
@@ -357,6 +369,7 @@ _READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] 
     "operands": _operands,
     "number": _number,
     "word": _word,
+    "math": _math,
     "tune": _tune,
 }
 

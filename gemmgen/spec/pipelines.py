@@ -35,9 +35,17 @@ SWIZZLED_ROWS = 8
 """Rows after which a swizzle repeats."""
 
 
+def swizzles(row_bytes: int, long_rows: bool) -> bool:
+    """Whether rows of this length can be swizzled. ``long_rows``: whoever copies them takes them apart into 128 bytes,
+    as the TMA engine does not."""
+    return row_bytes in SWIZZLED or (long_rows and row_bytes % SWIZZLED[-1] == 0)
+
+
 def idle_swizzle(spec: Spec) -> Iterator[str]:
     """A swizzle that is asked for and has no effect."""
     item = spec.matrices[0].dtype.bytes
+    if spec.way.by_warp:
+        return
     if spec.has("smemSwizzle") and item * spec.block[2] not in SWIZZLED:
         can = _or([nbytes // item for nbytes in SWIZZLED])
         yield f"smemSwizzle has no effect on rows of BK {spec.block[2]}; BK {can} can be swizzled"
@@ -48,7 +56,7 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
     if not s.good("use"):
         return
     yield from _architecture(s)
-    if s.spec.has("cpasync") and s.spec.has("tma"):
+    if s.spec.has("cpasync") and s.spec.has("tma") and len(beside_tma(s.spec)) != 1:
         message = "tma and cpasync are two ways to bring the same tiles"
         hint = _one(s, "tma", "cpasync", also="tma falls back on cp.async by itself for rows that it cannot address")
         yield Problem(message, hint, s.span("use tma"))
@@ -73,6 +81,14 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield Problem(message, hint, s.span("persistent", "use clusterReduce"))
     if s.spec.has("tma"):
         yield from _tma(s)
+
+
+def beside_tma(spec: Spec) -> frozenset[str]:
+    """The operands that cp.async brings beside the tensor memory accelerator, which cannot transpose them."""
+    if not spec.has("cpasync") or not spec.has("tma"):
+        return frozenset()
+    turned = {"A"} if (spec.A.order == "row") == spec.has("transposeA") else set()
+    return frozenset(turned | ({"B"} if spec.B.order == "col" and not spec.has("directB") else set()))
 
 
 def _ragged_first(s: Subject) -> Iterator[Problem]:
@@ -161,8 +177,8 @@ def _architecture(s: Subject) -> Iterator[Problem]:
 
 def _tma(s: Subject) -> Iterator[Problem]:
     yield from _tma_order(s)
-    for name in ("pad_a", "pad_b"):
-        if s.good(name) and (pad := getattr(s.spec, name)) > 0:
+    for name, operand in (("pad_a", "A"), ("pad_b", "B")):
+        if s.good(name) and operand not in beside_tma(s.spec) and (pad := getattr(s.spec, name)) > 0:
             message = f"tma writes a tile's rows one behind another, and {name} {pad} sets them apart"
             hint = either(f"leave {name} out" if s.mends(**{name: 0}) else "", _instead(s, "tma", "cpasync"))
             hint = f"{hint or 'tma needs rows without padding'}; smemSwizzle is TMA's way round bank conflicts"
@@ -174,7 +190,9 @@ def _tma(s: Subject) -> Iterator[Problem]:
 
 def _tma_order(s: Subject) -> Iterator[Problem]:
     """What is contiguous in memory is contiguous in the tile."""
-    spec = s.spec
+    spec, beside = s.spec, beside_tma(s.spec)
+    if len(beside) == 1:
+        return
     if s.good("A") and spec.A.order == "row" and spec.has("transposeA"):
         message = "tma cannot transpose, and transposeA stores A's rows as columns"
         hint = either(s.leaving("transposeA"), _instead(s, "tma", "cpasync")) or "transpose in memory"
@@ -186,14 +204,16 @@ def _tma_order(s: Subject) -> Iterator[Problem]:
     if s.good("B") and spec.B.order == "col" and not spec.has("directB"):
         message = "tma cannot transpose, and the tile of a column-major B is stored by rows"
         rows = "take B in row order" if s.mends(B=replace(spec.B, order="row")) else ""
-        hint = either(rows, _instead(s, "tma", "cpasync")) or "use smaller tiles"
+        with_it = "add cpasync, which brings B beside tma" if _also(s, "cpasync") else ""
+        hint = either(with_it, rows, _instead(s, "tma", "cpasync")) or "use smaller tiles"
         yield Problem(message, hint, s.span("operands B", "use tma"))
 
 
 def _tma_boxes(s: Subject) -> Iterator[Problem]:
     bm, bn, bk = s.spec.block
-    past = s.spec.has("directB")  # B does not come by TMA
-    for name, extent in (("BM", bm), *(() if past else (("BN", bn),)), ("BK", bk)):
+    beside = beside_tma(s.spec)
+    past = s.spec.has("directB") or "B" in beside  # B does not come by TMA
+    for name, extent in (*(() if "A" in beside else (("BM", bm),)), *(() if past else (("BN", bn),)), ("BK", bk)):
         if extent > MAX_BOX:
             message = f"tma copies at most {MAX_BOX} elements of a dimension at once: {name} {extent} > {MAX_BOX}"
             found = s.values(name, [n for n in range(MAX_BOX, 0, -1) if n % 8 == 0])
@@ -202,7 +222,7 @@ def _tma_boxes(s: Subject) -> Iterator[Problem]:
     inner = ("BM", bm) if s.spec.A.order == "col" else ("BK", bk)
     for x, (name, extent) in zip(s.spec.matrices, (inner, ("BN", bn)), strict=False):
         unit, row = x.dtype.elements(VECTOR_BYTES), x.dtype.bytes * extent
-        if extent % unit and not (past and x.name == "B"):
+        if extent % unit and not (past and x.name == "B") and x.name not in beside:
             whole = f"tma copies rows of whole {VECTOR_BYTES} bytes"
             message = f"{whole}, and {name} {extent} makes a row of {x.name} {row}"
             yield Problem(message, _multiples(s, name, extent, unit), s.span(name, "tile block"))
@@ -215,6 +235,8 @@ def _tma_alignment(s: Subject) -> Iterator[Problem]:
         step = BOX_ALIGN // gcd(BOX_ALIGN, item * bk)
         inner = bk if x.name == "A" and s.spec.A.order == "row" else extent
         if extent % step and inner % unit == 0 and not (x.name == "B" and s.spec.has("directB")):
+            if x.name in beside_tma(s.spec):
+                continue
             size = item * extent * bk
             message = f"tma needs tiles of whole {BOX_ALIGN} bytes, and {name} {extent} by BK {bk} is {size}"
             yield Problem(message, _multiples(s, name, extent, step), s.span(name, "tile block"))

@@ -14,16 +14,18 @@ MAX_SIZE = 1024  # of any tile dimension
 MAX_ACCUMULATORS = 1024  # running sums in a thread
 
 
-def requirements(toggle: str) -> list[str]:
-    """A toggle with all that it needs, what needs nothing first."""
-    needs = {t.name: t.needs for t in TOGGLES}
-    found = [name for need in needs.get(toggle, ()) for name in requirements(need)]
+def requirements(toggle: str, use: frozenset[str] | None = None) -> list[str]:
+    """A toggle with all that it needs, what needs nothing first; or with what of that is in ``use``."""
+    needs = {t.name: (*t.needs, *t.fma_needs) for t in TOGGLES}
+    wanted = [need for need in needs.get(toggle, ()) if use is None or need in use]
+    found = [name for need in wanted for name in requirements(need, use)]
     return list(dict.fromkeys([*found, toggle]))
 
 
 def dependents(use: frozenset[str], toggle: str) -> list[str]:
     """A toggle with all in ``use`` that make no sense without it."""
-    return [toggle, *(t.name for t in TOGGLES if t.name in use and t.name != toggle and toggle in requirements(t.name))]
+    every = use | {toggle}
+    return [toggle, *(t.name for t in TOGGLES if t.name in use - {toggle} and toggle in requirements(t.name, every))]
 
 
 def either(*ways: str) -> str:

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, assert_never
 from gemmgen.isa.table import Completion, Proxy
 from gemmgen.tile.program import STAGED, SUMS, Copy, Group, TileProgram
 from gemmgen.tile.statements import (
+    AddLanes,
     AddUp,
     Ahead,
     Bring,
@@ -119,7 +120,7 @@ def effects(p: TileProgram, s: TileStmt) -> Effects:
             return _result(everyone)
         case Steps(body) | EachTile(body):
             return _all(p, body)
-        case Clear() | Multiply() | Sync():
+        case Clear() | Multiply() | AddLanes() | Sync():
             return ()
         case _:
             assert_never(s)

@@ -7,6 +7,7 @@ derived from the decisions by :func:`gemmgen.tile.sequence.sequence`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from gemmgen.ir.memory import declared_size
@@ -27,6 +28,9 @@ BARRIER_BYTES = 8
 
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
+
+
+Feed = Literal["registers", "ldmatrix"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class Copy:
     """One tile of an operand is moved from global to shared memory.
 
     ``width`` is in elements an access; ``lanes`` is the dimension that consecutive threads walk; ``guard`` are the
-    dimensions along which the tile may reach past the matrix. ``via`` is how the tile is brought.
+    dimensions along which the tile may reach past the matrix. ``via`` is how the tile is brought. ``patches``: a warp
+    copies some elements of several lines at a time, so that what it transposes falls into different banks.
     """
 
     operand: OperandName
@@ -103,6 +108,7 @@ class Copy:
     lanes: Dim
     guard: frozenset[Dim] = frozenset()
     via: Transport = REGISTERS
+    patches: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,11 @@ class Level:
 class Product:
     """acc += a x b, by multiplications of ``math``. ``levels`` split the block tile, coarse to fine; ``a_width`` and
     ``b_width`` are the elements a thread fetches an access. ``along_k``: of A these are neighbours along k, so
-    that one fetch serves several steps.
+    that one fetch serves several steps. ``lanes_k`` neighbouring lanes have the same elements of C, and each a part of
+    every tile's steps: ``run`` neighbours along k of each row and column at a time.
     ``snake``: every other row of the outer product is walked backwards. ``pinned``: each step along k is closed
     against the compiler's scheduler. ``unroll``: steps along k in the text of the loop (None: all of a tile).
+    ``feed``: how a warp's multiplication gets its fragments, by ordinary loads to registers or by ldmatrix.
     """
 
     levels: tuple[Level, ...]
@@ -132,9 +140,12 @@ class Product:
     b_width: int = 1
     math: Math = FMA
     along_k: bool = False
+    lanes_k: int = 1
+    run: int = 1
     snake: bool = False
     pinned: bool = False
     unroll: int | None = None
+    feed: Feed = "registers"
 
     def level(self, name: str) -> Level:
         """The level of that name; 1 x 1 where the program has none."""
@@ -213,7 +224,13 @@ class TileProgram:
     @property
     def threads(self) -> int:
         warp, lane = self.product.level("warp"), self.product.level("lane")
-        return warp.m * warp.n * lane.m * lane.n
+        return warp.m * warp.n * lane.m * lane.n * self.product.lanes_k
+
+    @property
+    def warp_tile(self) -> tuple[int, int]:
+        """Rows and columns of C that a warp computes, where it computes a tile of its own."""
+        pieces = [self.product.level(x) for x in ("piece", "lane", "thread")]
+        return prod(x.m for x in pieces), prod(x.n for x in pieces)
 
     @property
     def shared_bytes(self) -> int:

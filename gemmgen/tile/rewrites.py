@@ -5,21 +5,21 @@ They are applied in the order of REWRITES whatever the order in the spec, so tog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
+from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
 from gemmgen.ir.verifier import enabled
 from gemmgen.isa.table import Completion
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
-from gemmgen.spec.pipelines import SWIZZLED
+from gemmgen.spec.pipelines import swizzles
 from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
-from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, widest
+from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, turned, widest
 from gemmgen.tile.verifier import verify
 
 if TYPE_CHECKING:
@@ -55,6 +55,17 @@ def smem(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, buffers=(a, b), copies=copies)
 
 
+def as_it_lies(p: TileProgram, spec: Spec) -> TileProgram:
+    """Tensor cores take fragments from either order: a tile is stored as its matrix lies, and never transposed."""
+    if not spec.way.by_warp:
+        return p
+    flip = tuple(
+        b if b.layout.contiguous == p.contiguous(b.operand) else replace(b, layout=b.layout.transposed)
+        for b in p.buffers
+    )
+    return replace(p, buffers=flip)
+
+
 def transpose_a(p: TileProgram, spec: Spec) -> TileProgram:
     """As is kept with k slowest: the rows that one thread needs at one k become neighbours."""
     why = "transposed, so that the rows a thread needs at one k are neighbours"
@@ -74,10 +85,11 @@ def pad(operand: Literal["A", "B"]) -> Rewrite:
 
 
 def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
-    """Pieces of A's rows are permuted, where a row is as long as the pattern needs."""
+    """Pieces of A's rows are permuted, where a row is as long as the pattern needs; with tensor cores B's too."""
+    both = spec.way.by_warp
     swizzled = tuple(
-        replace(b, layout=replace(b.layout, swizzle=b.dtype.bytes * b.layout.extents[1] in SWIZZLED))
-        if b.operand == "A"
+        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both)))
+        if both or b.operand == "A"
         else b
         for b in p.buffers
     )
@@ -87,7 +99,7 @@ def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
 def warptile(p: TileProgram, spec: Spec) -> TileProgram:
     """A level between block and thread: each warp owns a WM x WN tile, in m_iter x n_iter pieces."""
     assert spec.warp is not None
-    (wm, wn), (tm, tn), (mi, ni) = spec.warp, spec.thread, spec.warp_iterations
+    (wm, wn), (tm, tn), (mi, ni) = spec.warp, spec.piece, spec.warp_iterations
     walk = p.product.level("lane").walk
     levels = (
         Level("warp", spec.warps[0], spec.warps[1], "n"),
@@ -96,6 +108,20 @@ def warptile(p: TileProgram, spec: Spec) -> TileProgram:
         Level("thread", tm, tn),
     )
     return replace(p, product=replace(p.product, levels=levels))
+
+
+def mma(p: TileProgram, spec: Spec) -> TileProgram:
+    """The lanes of a warp multiply together: each has the sums that the instruction gives it, whatever C's order."""
+    way = spec.way
+    if not way.by_warp:
+        return p
+    levels = tuple(replace(x, walk="n") if x.name == "lane" else x for x in p.product.levels)
+    return replace(p, product=replace(p.product, levels=levels, math=way))
+
+
+def ldmatrix(p: TileProgram, spec: Spec) -> TileProgram:
+    """Fragments come from shared memory by ldmatrix, where an operand's elements lie as it needs them."""
+    return replace(p, product=replace(p.product, feed="ldmatrix"))
 
 
 def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
@@ -112,8 +138,11 @@ def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
 
 
 def tma(p: TileProgram, spec: Spec) -> TileProgram:
-    """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead."""
-    return replace(p, copies=transports(p, Tma(), spec.has("float4")))
+    """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead, and beside it
+    what is transposed, where the spec says so."""
+    beside = turned(p) if spec.has("cpasync") else frozenset()
+    copies = transports(p, Tma(), spec.has("float4"), beside)
+    return replace(p, copies=tuple(replace(c, patches=c.operand in beside) for c in copies))
 
 
 def float4(p: TileProgram, spec: Spec) -> TileProgram:
@@ -141,6 +170,34 @@ def along_k(p: TileProgram, spec: Spec) -> TileProgram:
     assert buffer is not None
     width = widest(buffer.dtype, VECTOR_BYTES, p.extent("k"), buffer.layout.pitch)
     return replace(p, product=replace(p.product, along_k=width > 1, a_width=width))
+
+
+def lanes_k(p: TileProgram, spec: Spec) -> TileProgram:
+    """Lanes have a part of K each: what is contiguous along k is fetched in runs, as long as all can be."""
+    wide = VECTOR_BYTES if spec.has("float4") else 0
+    each = p.extent("k") // spec.lanes_k if p.buffers else VECTOR_BYTES
+    runs = {x: widest(p.matrix(x).dtype, min(wide, fine), each, *pitch) for x, fine, *pitch in _read_along_k(p)}
+    run = min(runs.values(), default=1)
+    product = replace(
+        p.product,
+        lanes_k=spec.lanes_k,
+        run=run,
+        a_width=run if "A" in runs else 1,
+        b_width=run if "B" in runs else 1,
+    )
+    block = p.block if p.buffers else (*p.block[:2], spec.lanes_k * run)
+    return replace(p, product=product, block=block)
+
+
+def _read_along_k(p: TileProgram) -> Iterator[tuple[OperandName, int, *tuple[int, ...]]]:
+    """The operands whose fragments are contiguous along k: with their alignment and, in shared memory, their pitch."""
+    names: tuple[OperandName, ...] = ("A", "B")
+    for x in names:
+        buffer = p.buffer(x)
+        if buffer is not None and buffer.layout.contiguous == "k":
+            yield x, VECTOR_BYTES, buffer.layout.pitch
+        elif buffer is None and p.contiguous(x) == "k":
+            yield x, p.variant.bytes(x)
 
 
 def stages(p: TileProgram, spec: Spec) -> TileProgram:
@@ -270,17 +327,21 @@ def _fragment_width(buffer: Buffer | None, dim: Dim, run: int) -> int:
 # dependence: what makes buffers and levels comes before what edits them, and what a width depends on before widths.
 REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("smem", smem),
+    (None, as_it_lies),
     ("transposeA", transpose_a),
     ("pad_a", pad("A")),
     ("pad_b", pad("B")),
     ("smemSwizzle", smem_swizzle),
     ("warptile", warptile),
     ("coalescing", coalescing),
+    (None, mma),
+    ("ldmatrix", ldmatrix),
     ("cpasync", cpasync),
     ("tma", tma),
     ("float4", float4),
     ("directB", direct_b),
     ("alongK", along_k),
+    ("lanes_k", lanes_k),
     ("stages", stages),
     ("prefetch", prefetch),
     ("spread", spread),

@@ -12,6 +12,7 @@ from gemmgen.isa.table import Completion
 from gemmgen.tile.order import order
 from gemmgen.tile.program import Copy, TileProgram
 from gemmgen.tile.statements import (
+    AddLanes,
     Ahead,
     Bring,
     Clear,
@@ -44,7 +45,7 @@ def unordered(p: TileProgram) -> Statements:
 def _tile_of_c(p: TileProgram) -> Statements:
     """What a block does for one tile of C."""
     if not p.copies:
-        return (Clear(), Inner((*_fragments(p), Multiply()), whole=True), Finish())
+        return (Clear(), Inner((*_fragments(p), Multiply()), whole=True), *_tail(p))
     found = _arrivals(p)
     steps = Inner((*_fragments(p), Multiply(behind=p.pipeline.prefetch)), brings=found.inside)
     return (Clear(), *found.before, Steps((*found.early, steps, *found.late)), *_tail(p))
@@ -53,7 +54,9 @@ def _tile_of_c(p: TileProgram) -> Statements:
 def _tail(p: TileProgram) -> Statements:
     """What comes after the loop over tiles of K."""
     # Products a step behind their fragments: the first step multiplies zeros, and one product is left.
-    left = (Multiply(behind=True),) if p.pipeline.prefetch else ()
+    left: Statements = (Multiply(behind=True),) if p.pipeline.prefetch else ()
+    if p.product.lanes_k > 1:
+        left = (*left, AddLanes())
     if p.output.tile is not None:
         return (*left, Leave(), Finish(staged=True))
     if isinstance(p.sums, InCluster):

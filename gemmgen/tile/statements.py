@@ -74,6 +74,11 @@ class Inner:
 
 
 @dataclass(frozen=True)
+class AddLanes:
+    """The lanes that share the sum over K of the same elements of C add up what each has, from register to register."""
+
+
+@dataclass(frozen=True)
 class Publish:
     """Each thread leaves its sums in the block's shared memory, in the place of the tiles, for the cluster's blocks."""
 
@@ -125,6 +130,7 @@ TileStmt: TypeAlias = (
     | Ahead
     | Steps
     | Inner
+    | AddLanes
     | Publish
     | Gather
     | Leave

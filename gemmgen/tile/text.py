@@ -10,6 +10,7 @@ from gemmgen.isa.table import Completion
 from gemmgen.tile.program import STAGED, Buffer, Copy, TileProgram
 from gemmgen.tile.sequence import sequence
 from gemmgen.tile.statements import (
+    AddLanes,
     AddUp,
     Ahead,
     Bring,
@@ -60,6 +61,8 @@ def _levels(p: TileProgram) -> str:
     walk = f"consecutive lanes along {lane.walk}"
     if any(x.name == "warp" for x in p.product.levels):
         return f"{warp.m} x {warp.n} warps of {lane.m} x {lane.n} lanes, {walk}"
+    if p.product.lanes_k > 1:
+        return f"{lane.m} x {lane.n} groups of {p.product.lanes_k} lanes, which have parts of K each"
     return f"{lane.m} x {lane.n}, {walk.replace('lanes', 'threads')}"
 
 
@@ -98,7 +101,10 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
         case Fragment():
             yield _fragment(p, s)
         case Multiply(behind):
-            yield "acc += a x b of the step before" if behind else "acc += a x b"
+            by = f"   by {p.product.math.name}" if p.product.math.by_warp else ""
+            yield f"acc += a x b of the step before{by}" if behind else f"acc += a x b{by}"
+        case AddLanes():
+            yield f"acc = the sum of acc over each {p.product.lanes_k} neighbouring lanes"
         case Publish():
             yield f"sums = acc   {_piece(p)} bytes a store, in the place of {_tiles(p)}"
         case Gather():
@@ -169,7 +175,8 @@ def _tile(ahead: int) -> str:
 
 
 def _inner(p: TileProgram, s: Inner) -> Iterator[str]:
-    yield f"for k in 0..{'K' if s.whole else 'BK'}:"
+    step = f" step {p.product.math.shape[2]}" if p.product.math.by_warp else ""
+    yield f"for k in 0..{'K' if s.whole else 'BK'}{step}:"
     for x in (*s.brings, *s.body):
         spread = " spread over the steps" if isinstance(x, Bring) else ""
         yield from (f"  {line}{spread}" for line in _stmt(p, x))
@@ -194,7 +201,17 @@ def _copy(p: TileProgram, c: Copy, ahead: int, part: str) -> str:
     return text + (f", guarded in {', '.join(sorted(guard))}" if guard else "")
 
 
+def _by_warp(p: TileProgram, s: Fragment) -> str:
+    """The fragments of a warp's tiles."""
+    m, n, k = p.product.math.shape
+    size, part = (f"{m}x{k}", "rows of this warp, k") if s.operand == "A" else (f"{k}x{n}", "k, columns of this warp")
+    how = "by ldmatrix" if p.product.feed == "ldmatrix" else "by ordinary loads"
+    return f"{s.operand.lower()} = {s.buffer}[{part}]   tiles of {size}, {how}"
+
+
 def _fragment(p: TileProgram, s: Fragment) -> str:
+    if p.product.math.by_warp:
+        return _by_warp(p, s)
     width = p.product.a_width if s.operand == "A" else p.product.b_width
     part = "rows" if s.operand == "A" else "cols"
     source = s.buffer or s.operand

@@ -74,11 +74,19 @@ def transport(p: TileProgram, c: Copy, wanted: Transport, vectors: bool) -> Tran
     return next(via for via in WAYS[WAYS.index(wanted) :] if _serves(p, c, via, vectors))
 
 
-def transports(p: TileProgram, wanted: Transport, vectors: bool) -> tuple[Copy, ...]:
-    """The copies of a program, each with its way. An operand that falls back takes the others with it: a program with
-    two kinds of waits per tile is right, but no measured kernel is faster with one."""
-    last = max((WAYS.index(transport(p, c, wanted, vectors)) for c in p.copies), default=0)
-    return tuple(replace(c, via=WAYS[last]) for c in p.copies)
+def transports(
+    p: TileProgram, wanted: Transport, vectors: bool, beside: frozenset[str] = frozenset()
+) -> tuple[Copy, ...]:
+    """The copies of a program, each with its way. An operand that falls back takes the others with it, but those
+    ``beside`` them, which keep their way: two kinds of waits per tile pay only where one way cannot transpose."""
+    mine = [c for c in p.copies if c.operand not in beside]
+    last = max((WAYS.index(transport(p, c, wanted, vectors)) for c in mine), default=0)
+    return tuple(c if c.operand in beside else replace(c, via=WAYS[last]) for c in p.copies)
+
+
+def turned(p: TileProgram) -> frozenset[str]:
+    """The operands whose tiles are transposed on their way."""
+    return frozenset(b.operand for b in p.buffers if b.layout.contiguous != p.contiguous(b.operand))
 
 
 def copy_width(p: TileProgram, c: Copy, via: Transport) -> int:
@@ -96,7 +104,7 @@ def copy_width(p: TileProgram, c: Copy, via: Transport) -> int:
 
 def widest(dtype: DType, align_bytes: int, *extents: int) -> int:
     """The most elements of one access: 16 bytes at most, as the alignment allows, and dividing every extent."""
-    fits = (w for w in (8, 4, 2, 1) if w == 1 or w * dtype.bytes <= min(align_bytes, VECTOR_BYTES))
+    fits = (w for w in (16, 8, 4, 2, 1) if w == 1 or w * dtype.bytes <= min(align_bytes, VECTOR_BYTES))
     return next(w for w in fits if all(e % w == 0 for e in extents))
 
 

@@ -29,11 +29,17 @@ def _split(p: TileProgram) -> Iterator[str]:
             yield f"the levels cover {parts} of {extent} along {dim}"
     thread = p.product.level("thread")
     for name, width, run in (("A", p.product.a_width, thread.m), ("B", p.product.b_width, thread.n)):
-        if not (name == "A" and p.product.along_k) and run % width:
+        of_lanes = p.product.lanes_k > 1
+        if of_lanes and p.product.run % width:
+            yield f"fragments of {name} are fetched {width} at a time, and a lane has runs of {p.product.run}"
+        if not of_lanes and not (name == "A" and p.product.along_k) and run % width:
             yield f"fragments of {name} are fetched {width} at a time, and a thread has {run}"
     m, n, k = p.product.math.shape
-    if thread.m % m or thread.n % n or (p.copies and p.block[2] % k):
-        yield f"{p.product.math.name} multiplies {m}x{n}x{k}, and a thread has {thread.m}x{thread.n} of {p.block[2]}"
+    who, rows, cols = "thread", thread.m, thread.n
+    if p.product.math.by_warp:
+        who, (rows, cols) = "warp", p.warp_tile
+    if rows % m or cols % n or (p.copies and p.block[2] % k):
+        yield f"{p.product.math.name} multiplies {m}x{n}x{k}, and a {who} has {rows}x{cols} of {p.block[2]}"
     if p.product.unroll and p.copies and p.block[2] % p.product.unroll:
         yield f"unroll {p.product.unroll} does not divide BK {p.block[2]}"
 

@@ -94,7 +94,7 @@ def _port_stall(spec: Spec, cubin: bytes) -> float | Failed | None:
     if hot is None:
         return None
     if spec.has("separators"):
-        sums = spec.thread[0] * spec.thread[1] * spec.warp_iterations[0] * spec.warp_iterations[1]
+        sums = spec.piece[0] * spec.piece[1] * spec.warp_iterations[0] * spec.warp_iterations[1]
         steps = spec.unroll or spec.block[2]
         kept = sum(1 for loop in loops(text) if 0 < loop.ffma <= 1.5 * sums)
         if 2 * kept < steps:

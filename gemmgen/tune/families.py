@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
-from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import PORTABLE_SIZE
 from gemmgen.spec.model import Spec
 from gemmgen.spec.replace import tried
+from gemmgen.tune.pool import LAYOUTS as LAYOUTS
+from gemmgen.tune.pool import Layout as Layout
+from gemmgen.tune.pool import pool as pool
+from gemmgen.tune.pool import swaps as swaps
 from gemmgen.tune.shapes import SKINNY, Shape
-
-TILE = frozenset({"coalescing", "smem", "float4", "warptile"})
-TRANSPOSED = TILE | {"transposeA"}
-ENGINE = TILE | {"tma", "release", "alongK", "prefetch", "snake", "separators"}
-ENGINES = (ENGINE, ENGINE - {"release"}, ENGINE | {"smemSwizzle"}, ENGINE - {"separators"})
+from gemmgen.tune.tiles import COPIED_TILES, ENGINE, ENGINE_TILES, ENGINES, SKINNY_TILES, TRANSPOSED
 
 BLOCKS_WANTED = 132
 """Blocks that fill a large GPU once: with fewer, K is split among more of them."""
@@ -27,62 +25,6 @@ IDLE = 1.1
 TINY_OUTPUTS, TINY_DEPTH = 256 * 256, 256
 """Elements of C, and of K, up to which a product is over before much of the GPU has started."""
 TINY_BLOCKS = ((16, 16), (16, 32), (32, 16), (32, 32), (8, 32))
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Block, warp and thread tiles, and the pieces of a thread."""
-
-    block: tuple[int, int, int]
-    warp: tuple[int, int]
-    thread: tuple[int, int]
-    m_iter: int
-    n_iter: int
-
-    @property
-    def changes(self) -> dict[str, Any]:
-        return vars(self).copy()
-
-
-# Lanes 4 along M by 8 along N; a thread's rows 4 apart, its columns 4 together: what the tensor memory accelerator's
-# tiles are read best by. 128 sums a thread first, then 64 and 32 for shapes with few tiles.
-ENGINE_TILES = tuple(
-    Tile((bm, bn, 32), warp, (1, 4), warp[0] // 4, warp[1] // 32)
-    for bm, bn, warp in (
-        (128, 128, (32, 128)), (64, 128, (32, 128)), (128, 256, (32, 128)), (256, 128, (32, 128)),
-        (32, 128, (32, 128)), (128, 128, (64, 64)), (64, 64, (32, 64)), (128, 64, (32, 64)), (64, 128, (32, 64)),
-        (128, 128, (32, 64)), (32, 64, (32, 64)), (64, 32, (32, 32)), (32, 32, (16, 32)), (64, 64, (32, 32)),
-        (32, 64, (16, 64)), (96, 128, (32, 128)), (128, 96, (32, 96)), (160, 128, (32, 128)), (64, 256, (32, 128)),
-        (128, 160, (32, 160)),
-    )
-)  # fmt: skip
-
-COPIED_TILES = (
-    Tile((128, 256, 8), (64, 64), (4, 4), 4, 2),
-    Tile((256, 128, 8), (64, 64), (4, 4), 4, 2),
-    Tile((128, 128, 16), (64, 64), (4, 4), 4, 2),
-    Tile((128, 128, 8), (64, 64), (4, 4), 4, 2),
-    Tile((128, 128, 8), (32, 64), (4, 4), 2, 2),
-    Tile((64, 128, 16), (32, 64), (4, 4), 2, 2),
-    Tile((128, 64, 16), (32, 64), (4, 4), 2, 2),
-    Tile((64, 64, 16), (32, 32), (4, 4), 2, 1),
-    Tile((64, 64, 32), (32, 32), (4, 4), 2, 1),
-    Tile((32, 64, 16), (16, 32), (4, 4), 1, 1),
-    Tile((32, 32, 32), (16, 32), (4, 4), 1, 1),
-)
-
-SKINNY_TILES = (
-    Tile((1, 256, 32), (1, 128), (1, 4), 1, 1),
-    Tile((4, 128, 32), (4, 64), (2, 4), 1, 1),
-    Tile((8, 64, 32), (8, 32), (1, 4), 2, 1),
-    Tile((8, 128, 32), (8, 32), (1, 4), 2, 1),
-    Tile((8, 256, 16), (8, 64), (2, 4), 2, 1),
-    Tile((16, 128, 32), (16, 32), (2, 4), 2, 1),
-    Tile((16, 64, 32), (16, 32), (4, 4), 1, 1),
-    Tile((32, 64, 32), (32, 32), (4, 4), 2, 1),
-    Tile((64, 16, 32), (32, 16), (4, 4), 1, 1),
-    Tile((128, 16, 32), (32, 16), (4, 4), 1, 1),
-)
 
 
 def default_specs(shape: Shape, name: str = "tuned", unordered: bool = False) -> tuple[Spec, ...]:
@@ -171,10 +113,8 @@ Tried = tuple[dict[str, Any], tuple[int, ...]]
 def _engine() -> Iterator[Tried]:
     """Tiles by the tensor memory accelerator."""
     for tile, stages, unroll in itertools.product(ENGINE_TILES, (3, 2, 4), (8, 4)):
-        threads = WARP * tile.block[0] // tile.warp[0] * tile.block[1] // tile.warp[1]
-        sums = tile.m_iter * tile.n_iter * tile.thread[0] * tile.thread[1]
         # Two blocks per SM of 128 threads leave each thread all of its 255 registers.
-        blocks = (0, 2) if sums > 64 and threads <= 128 else (0,)
+        blocks = (0, 2) if tile.sums > 64 and tile.threads <= 128 else (0,)
         for use, least in itertools.product(ENGINES, blocks):
             if unroll == 8 or use is ENGINE:
                 usual = unroll == 8 and stages < 4 and use in ENGINES[::2]

@@ -66,6 +66,8 @@ def verify(
     error that the bound allows before the last rounding. A wrong shape or type fails. As in a kernel, alpha and beta
     are float32. Raises ArgumentError where A, B and C0 are no operands of a product, or not real and floating-point.
 
+    Products of tf32 and float8 add 2^-9 |alpha||A||B|.
+
     Where by the ``spec`` blocks add to C with atomics, each of the ``split_k`` additions rounds a sum that beta C0
     is in, which is u |beta C0| more, and takes subnormal numbers for zeros: of a part, of C, and of the sum.
     """
@@ -85,14 +87,15 @@ def verify(
     if c.size == 0:
         return Verification(True, 0.0)
     additions = spec.split_k if spec is not None and spec.unordered else 0
-    return _compare(c, a, b, c0, alpha, beta, additions)
+    coarse = spec.matrices[0].dtype.coarse if spec is not None else 0.0
+    return _compare(c, a, b, c0, alpha, beta, additions, coarse)
 
 
 def _failure(reason: str) -> Verification:
     return Verification(False, float("inf"), reason=reason)
 
 
-def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additions: int) -> Verification:
+def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additions: int, coarse: float) -> Verification:
     """The comparison in panels of rows, so that the doubles of a large product need little memory."""
     import numpy as np
 
@@ -106,7 +109,7 @@ def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additio
         left = a[part, :0] if unread else a[part]
         with np.errstate(all="ignore"):
             reference = _reference(left.astype(np.float64), right, sizes, None if c0 is None else c0[part], alpha, beta)
-            found, how_bad = _panel(c[part], reference, a.shape[1], i, additions)
+            found, how_bad = _panel(c[part], reference, a.shape[1], i, additions, coarse)
         wrong, largest = wrong + found.wrong, max(largest, found.max_error)
         if how_bad > badness:
             worst, badness = found, how_bad
@@ -114,16 +117,16 @@ def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additio
 
 
 def _panel(
-    c: Any, reference: tuple[Doubles, Doubles, Doubles], depth: int, first_row: int, additions: int
+    c: Any, reference: tuple[Doubles, Doubles, Doubles], depth: int, first_row: int, additions: int, coarse: float
 ) -> tuple[Verification, float]:
     """The verdict on some rows, and how far the worst element is into its bound; ``depth`` is K. So many ``additions``
-    were made to each element of C in memory."""
+    were made to each element of C in memory; products are ``coarse``, relative to themselves."""
     import numpy as np
 
     want, magnitude, added = reference
     got, (roundoff, tiny, normal) = c.astype(np.float64), _limits(c.dtype)
     error = np.abs(got - want)
-    summed = 2 * (depth + 1) * F32.unit_roundoff * magnitude + (2 + additions) * F32.unit_roundoff * added
+    summed = (2 * (depth + 1) * F32.unit_roundoff + coarse) * magnitude + (2 + additions) * F32.unit_roundoff * added
     summed += (depth + 2) * tiny + 3 * additions * normal
     bound = summed + roundoff * np.abs(want)
     finite = np.isfinite(got) & np.isfinite(want)

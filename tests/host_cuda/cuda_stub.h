@@ -64,6 +64,8 @@ struct Fiber {
     int line;  // of the barrier it waits at, or polls
     std::vector<Copy> started;
     std::deque<std::vector<Copy>> groups;
+    unsigned int shuffles;  // that it has begun
+    float offered[2];       // what it gives in its last two
 };
 
 static ucontext_t scheduler;
@@ -125,6 +127,7 @@ inline void start(int thread)
     fiber.state = State::ready;
     fiber.started.clear();
     fiber.groups.clear();
+    fiber.shuffles = 0;
     makecontext(&fiber.context, fiber_main, 0);
 }
 
@@ -284,6 +287,18 @@ inline float4 load_shared_float4(const float* array, int bytes)
 inline float load_global_float(const float* p) { return *p; }
 inline float2 load_global_float2(const float* p) { return *reinterpret_cast<const float2*>(p); }
 inline float4 load_global_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+// All lanes of the warp take part in a shuffle; a lane that does not come is waited for in vain.
+inline float __shfl_xor_sync(unsigned int, float value, int apart)
+{
+    const int me = host::current, first = me / 32 * 32;
+    const unsigned int mine = ++host::fibers[me].shuffles;
+    host::fibers[me].offered[mine % 2] = value;
+    ++host::progress;
+    for (int lane = first; lane < first + 32; ++lane)
+        while (host::fibers[lane].shuffles < mine) host::poll(__LINE__);
+    return host::fibers[me ^ apart].offered[mine % 2];
+}
 
 // The threads of a grid take turns here, and none is interrupted.
 inline float atomicAdd(float* p, float x)

@@ -1,0 +1,129 @@
+"""Rules on how a block multiplies: which shapes, types and tiles go together, and which toggles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gemmgen.diagnostics import Problem, quoted
+from gemmgen.ir.types import BF16, E4M3, E5M2, ELEMENT_TYPES, F16, F32, TF32
+from gemmgen.isa.math import FMA, MATHS, NAMES, types_of, ways_for
+from gemmgen.spec.model import TOGGLES, Spec, Toggle
+from gemmgen.spec.suggest import either, multiples_around
+
+if TYPE_CHECKING:
+    from gemmgen.spec.subject import Subject
+
+HALF = 8
+"""Rows and columns from one piece of a lane's sums to the next: those of an 8x8 part of a tile of mma."""
+NARROW = (E4M3.name, E5M2.name)
+
+
+def outputs(dtype: str) -> tuple[str, ...]:
+    """The types that C may have, by that of A and B."""
+    if dtype in NARROW:
+        return F32.name, F16.name, BF16.name
+    return (F32.name,) if dtype in (F32.name, TF32.name) else (F32.name, dtype)
+
+
+def needs_of(toggle: Toggle, spec: Spec) -> tuple[str, ...]:
+    """The toggles that one makes no sense without, as the spec multiplies."""
+    return (*toggle.needs, *(toggle.fma_needs if spec.math == FMA.name else ()))
+
+
+def math_problems(s: Subject) -> Iterator[Problem]:
+    """Mistakes about ``math``."""
+    spec = s.spec
+    if not s.good("math", "use"):
+        return
+    if spec.math not in NAMES:
+        yield _unknown(s)
+        return
+    yield from _types(s)
+    if spec.math == FMA.name:
+        yield from _toggles(s, "mma", "which loads fragments of mma, and math is fma")
+        return
+    yield from _toggles(s, "fma", f"which is of plain multiply-adds, and math is {spec.math}")
+    for need in ("smem", "warptile"):
+        if not spec.has(need):
+            why = "a warp multiplies tiles in shared memory" if need == "smem" else "each warp multiplies its own tile"
+            more = " and a line like 'tile warp 32x32'" if need == "warptile" and spec.warp is None else ""
+            hint = f"add {need} to the use line{more}"
+            yield Problem(f"math {spec.math} needs {need}: {why}", hint, s.span("math"))
+    yield from _tiles(s)
+    yield from _given(s)
+
+
+def _unknown(s: Subject) -> Problem:
+    """A way to multiply that does not exist."""
+    math = s.spec.math
+    ways = either(*(f"'math {name}'" for name in ways_for(s.spec.matrices[0].dtype)))
+    if math.startswith("wgmma"):
+        message = f"math {quoted(math)} is not supported: of sm_90's own tensor core instructions there is none yet"
+        return Problem(message, f"write {ways}; mma runs on every GPU from sm_80 on", s.span("math"))
+    return Problem(f"math {quoted(math)} is not supported", f"write {ways}", s.span("math"))
+
+
+def _types(s: Subject) -> Iterator[Problem]:
+    """What the elements are multiplied by."""
+    dtype = ELEMENT_TYPES.get(s.spec.A.dtype)
+    if dtype is None or (s.spec.math, dtype) in MATHS:
+        return
+    ways = ways_for(dtype)
+    fine = [f"'math {name}'" for name in ways if s.mends(math=name)] or [f"'math {name}'" for name in ways]
+    others = [f"'operands A {name}, B {name}'" for name in types_of(s.spec.math)]
+    which = "tensor cores alone multiply" if s.spec.math == FMA.name else f"{s.spec.math} does not multiply"
+    if s.spec.math == FMA.name:
+        others = [f"'operands A {F32.name}, B {F32.name}'"] if dtype == TF32 else []
+    hint = f"write {either(*fine, *others)}"
+    yield Problem(f"A and B are {dtype}, which {which}", hint, s.span("math", "operands A"))
+
+
+def _toggles(s: Subject, math: str, why: str) -> Iterator[Problem]:
+    """Toggles of the other way to multiply."""
+    for toggle in TOGGLES:
+        if toggle.math == math and s.spec.has(toggle.name):
+            hint = s.leaving(toggle.name) or f"leave {toggle.name} out"
+            yield Problem(f"use {toggle.name}, {why}", hint, s.span(f"use {toggle.name}", "use"))
+
+
+def _tiles(s: Subject) -> Iterator[Problem]:
+    """A warp's tile is whole tiles of mma, and so is a step along K."""
+    spec = s.spec
+    if (way := spec.way) is FMA or not s.good("BM", "BN"):
+        return
+    m, n, k = way.shape
+    if spec.has("warptile") and spec.warp is not None and s.good("WM", "WN"):
+        for name, size, unit in (("WM", spec.warp[0], m), ("WN", spec.warp[1], n)):
+            if size % unit:
+                yield _no_multiple(s, name, size, unit, f"rows of {spec.math}" if name == "WM" else "columns")
+    if spec.has("smem") and s.good("BK") and not s.no_bk:
+        bk = spec.block[2]
+        unit = 2 * k if spec.has("prefetch") and bk % k == 0 else k
+        why = f"two steps of {spec.math}, since prefetch takes turns between two sets of registers"
+        if bk % unit:
+            yield _no_multiple(s, "BK", bk, unit, why if unit > k else f"steps of {spec.math}")
+
+
+def _no_multiple(s: Subject, name: str, size: int, unit: int, what: str) -> Problem:
+    below, above = multiples_around(size, unit)
+    near = s.beside(name, below, above)
+    hint = f"{near.replace(' and ', ' or ')} is" if near else f"{name} must be a multiple of {unit}"
+    return Problem(f"{name} {size} is not a multiple of {unit}, the {what}", hint, s.span(name, "tile block"))
+
+
+def _given(s: Subject) -> Iterator[Problem]:
+    """What the shape of mma decides need not be given, and must agree with it."""
+    spec = s.spec
+    if s.good("TM", "TN") and spec.thread not in ((1, 1), spec.piece):
+        tm, tn = spec.thread
+        message = f"tile thread {tm}x{tn}: {spec.math} gives each lane 1x2 of every 8x8 sums"
+        yield Problem(message, "leave 'tile thread' out, or write 'tile thread 1x2'", s.span("tile thread"))
+    if spec.warp is not None and s.good("WM", "WN", "m_iter", "n_iter"):
+        for name, size, value in (("m_iter", spec.warp[0], spec.m_iter), ("n_iter", spec.warp[1], spec.n_iter)):
+            if value is not None and value != size // HALF:
+                message = f"{name} {value}: {spec.math} makes it {size // HALF}, {size} over {HALF}"
+                yield Problem(message, f"leave {name} out", s.span(name))
+    if s.good("unroll") and spec.unroll > 0:
+        message = f"unroll {spec.unroll} is of plain multiply-adds: the text has every step of {spec.math} of a tile"
+        yield Problem(message, "leave unroll out" if s.mends(unroll=0) else "mma needs no unroll", s.span("unroll"))
