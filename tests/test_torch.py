@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -273,3 +274,12 @@ def test_the_example_of_a_block_runs() -> None:
         [sys.executable, str(ROOT / "examples" / "mlp.py")], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and done.stdout.startswith("PASS"), done.stderr
+
+
+def test_the_code_of_the_page_runs() -> None:
+    page = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    torch.testing.assert_close(found["y"], torch.nn.functional.gelu(found["x"] @ found["weight"].T + found["bias"]))
+    assert found["z"].shape == (8, 64) and type(found["model"][0]) is gemmgen.torch.Linear

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from gemmgen.dispatch.matmul import matmul as gemmgen_matmul
+from gemmgen.ir.types import F32
 from gemmgen.torch.checks import linear_shape, matmul_shape
 
-KERNELS = frozenset({torch.float32})
+KERNELS = frozenset(getattr(torch, t.numpy) for t in (F32,))
 """The types that ``gemmgen.matmul`` has kernels for. Products of others are torch's own."""
 
 

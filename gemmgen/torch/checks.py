@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from gemmgen.diagnostics import ArgumentError, one_of
+from gemmgen.ir.types import BF16, F16, F32
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 PRECISIONS = ("exact", "tf32")
-TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+TYPES = (*(getattr(torch, t.numpy) for t in (F32, F16, BF16)), torch.float64)
 
 
 def refuse_types(**tensors: Any) -> None:

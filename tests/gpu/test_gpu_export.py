@@ -1,4 +1,4 @@
-"""An exported project on the GPU: built, right at every size by its own check, and as fast as gemmgen's own launches."""
+"""An exported project on the GPU: right at every size by its own check, and as fast as gemmgen's own launches."""
 
 from __future__ import annotations
 
