@@ -8,9 +8,12 @@ import pytest
 
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.counts import Counts, count
-from gemmgen.analysis.sass import Instruction, MainLoop, loops, main_loop, parse, port_cycles
+from gemmgen.analysis.sass import Instruction, MainLoop, kept, loops, main_loop, of_kept, parse, port_cycles
+from gemmgen.api import explaining
 from gemmgen.ir.variant import EXACT
 from gemmgen.lower import lower
+from gemmgen.runtime import installed, sass
+from gemmgen.runtime.cache import Cache, Entry
 from gemmgen.spec.parse import load
 
 ROOT = Path(__file__).parent
@@ -75,6 +78,26 @@ def test_of_nested_loops_the_inner_one_where_it_has_half() -> None:
     # Blocks that only close a step are no loops of their own.
     steps = [line for i in range(1, 5) for line in (f".L_x_{i}:", FFMA, f"@P0 BRA `(.L_x_{i})")]
     assert loop_of(listing(".L_x_0:", *steps, "@P1 BRA `(.L_x_0)")).ffma == 4
+
+
+@pytest.mark.parametrize("name", ["regblock1d", "smem"])
+def test_a_main_loop_comes_back_from_the_cache(name: str, tmp_path: Path) -> None:
+    loop = loop_of(stored(name))
+    cache = Cache(tmp_path)
+    assert cache.put("a", Entry(kept(loop), b"")) and cache.put("b", Entry(kept(None), b""))
+    hits = cache.get("a"), cache.get("b")
+    assert [of_kept(hit.facts) for hit in hits if hit is not None] == [loop, None]
+
+
+def test_a_cubin_is_disassembled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    monkeypatch.setenv("GEMMGEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(installed, "tool_identity", lambda name: f"{name} 1")
+    monkeypatch.setattr(sass, "disassemble", lambda cubin: asked.append(cubin) or stored("smem"))
+    loops_of = [explaining._loop(cubin) for cubin in (b"one", b"one", b"two")]
+    assert loops_of == [loop_of(stored("smem"))] * 3 and asked == [b"one", b"two"]
+    monkeypatch.setattr(installed, "tool_identity", lambda name: None)
+    assert explaining._loop(b"one") is None, "a verdict says what is known without nvdisasm, whatever was kept"
 
 
 def test_no_loop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import gemmgen
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.launch import EXACT, GUARDED, GUARDED_UNALIGNED, Variant
 from gemmgen.lower import lower
+from gemmgen.sim import fma
 from gemmgen.sim.cost import blocks_at_once, estimate_seconds
 from gemmgen.sim.run import GlobalArray, run_kernel
 from gemmgen.spec.model import Spec
@@ -238,3 +240,20 @@ def test_a_grid_of_many_small_blocks() -> None:
     result = run_ir(ir, a, b, c)
     assert not result.faults
     assert close(c, a, b, np.zeros_like(c))
+
+
+def test_snake_order_is_run_as_outer_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each nest of multiply-adds at once, whatever order it takes its sums in, and not product by product."""
+    plans = list[tuple[int, int]]()
+    planned = fma._plan
+
+    def noted(*arguments: Any) -> Any:
+        plan = planned(*arguments)
+        plans.append((len(plan.elements[0]), len(plan.pieces)))
+        return plan
+
+    monkeypatch.setattr(fma, "_plan", noted)
+    a, b, c = operands(129, 65, 70)
+    assert not run_ir(kernel("registerbanks", GUARDED_UNALIGNED), a, b, c).faults
+    assert close(c, a, b, c)
+    assert plans and all(points > 1 and pieces for points, pieces in plans)

@@ -24,6 +24,11 @@ class Row:
     covered: str
     one_in: int = 0
 
+    @property
+    def file(self) -> str:
+        """The file's name."""
+        return f"test_{self.test.partition('::')[0]}.py"
+
     def moved(self, nodeids: Sequence[str]) -> Iterator[str]:
         """Those of all collected tests that are of the full tier only."""
         cases = [nodeid for nodeid in nodeids if self._matches(nodeid)]
@@ -51,7 +56,10 @@ ROWS = rows_of((Path(__file__).resolve().parent / "TIERS.md").read_text(encoding
 
 def full_only(nodeids: Sequence[str]) -> set[str]:
     """Those of all collected tests that are of the full tier only."""
-    return {nodeid for row in ROWS for nodeid in row.moved(nodeids)}
+    by_file: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        by_file.setdefault(nodeid.partition("::")[0].rpartition("/")[2], []).append(nodeid)
+    return {nodeid for row in ROWS for nodeid in row.moved(by_file.get(row.file, ()))}
 
 
 def full_wanted(config: pytest.Config) -> bool:

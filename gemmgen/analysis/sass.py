@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 _LINE = re.compile(r"/\*(?P<at>[0-9a-f]{4,})\*/\s+(?P<text>[^;]*?)\s*;")
@@ -34,7 +35,7 @@ class Instruction:
     opcode: str
     operands: str
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The opcode without modifiers: LDS of LDS.128."""
         return self.opcode.partition(".")[0]
@@ -51,7 +52,7 @@ class Loop:
 
     instructions: tuple[Instruction, ...]
 
-    @property
+    @cached_property
     def ffma(self) -> int:
         return sum(i.name == "FFMA" for i in self.instructions)
 
@@ -110,6 +111,18 @@ class MainLoop:
         }
 
 
+def kept(loop: MainLoop | None) -> dict[str, Any]:
+    """A main loop as plain data, all of it, for a cache."""
+    if loop is None:
+        return {}
+    return vars(loop) | {"accesses": [[name, bits, n] for (name, bits), n in loop.accesses.items()]}
+
+
+def of_kept(data: Mapping[str, Any]) -> MainLoop | None:
+    """The main loop that ``kept`` was given."""
+    return MainLoop(**{**data, "accesses": {(name, bits): n for name, bits, n in data["accesses"]}}) if data else None
+
+
 MEMORY = ("LDS", "STS", "LDG", "STG", "LDGSTS", "LDL", "STL", "LD", "ST", "UTMALDG", "UBLKCP", "LDSM", "RED", "REDG")
 NEVER = "@!PT"
 """The predicate of instructions that never execute: the compiler puts such loads before LDGSTS."""
@@ -135,10 +148,13 @@ def _instruction(at: int, words: Sequence[str]) -> Instruction:
 
 def loops(text: str) -> list[Loop]:
     """The loops of a kernel: from the target of each backward branch to the branch."""
-    code, labels = parse(text)
+    return _loops(*parse(text))
+
+
+def _loops(code: Sequence[Instruction], labels: Mapping[str, int]) -> list[Loop]:
     spans = set()
     for index, i in enumerate(code):
-        target = _TARGET.search(i.operands) if i.name == "BRA" else None
+        target = _TARGET.search(i.operands) if i.opcode.startswith("BRA") and i.name == "BRA" else None
         start = labels.get(target["name"]) if target else None
         if start is not None and start <= index:
             spans.add((start, index))
@@ -147,7 +163,8 @@ def loops(text: str) -> list[Loop]:
 
 def main_loop(text: str) -> MainLoop | None:
     """The loop with the most FFMAs; None where no loop has one."""
-    found = [loop for loop in loops(text) if loop.ffma]
+    whole, labels = parse(text)
+    found = [loop for loop in _loops(whole, labels) if loop.ffma]
     if not found:
         return None
     most = max(found, key=lambda loop: loop.ffma)
@@ -163,7 +180,7 @@ def main_loop(text: str) -> MainLoop | None:
         accesses=dict(names),
         barriers=sum(i.name in BARRIERS for i in code),
         port_cycles=port_cycles(code),
-        spills=sum(i.name in ("LDL", "STL") for i in parse(text)[0]),
+        spills=sum(i.name in ("LDL", "STL") for i in whole),
         idle_loads=sum(i.name == "LDS" and i.predicate == NEVER for i in most.instructions),
     )
 

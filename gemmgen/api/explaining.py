@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, flag, whole_number
@@ -104,12 +105,22 @@ def _compiled(ir: KernelIR, text: str, gpu: Gpu, slow: str) -> Compiled | None:
 
 
 def _loop(cubin: bytes) -> MainLoop | None:
-    """The main loop of the machine code; None where nvdisasm is missing."""
-    from gemmgen.analysis.sass import main_loop
+    """The main loop of the machine code; None where nvdisasm is missing. What was read is kept in the cache."""
+    from gemmgen.analysis import sass
     from gemmgen.diagnostics import CompileError
+    from gemmgen.runtime.cache import Entry, default_cache, key_of
+    from gemmgen.runtime.installed import tool_identity
     from gemmgen.runtime.sass import disassemble
 
+    tool, store = tool_identity("nvdisasm"), default_cache()
+    if tool is None:
+        return None
+    key = key_of("main loop", Path(sass.__file__).read_bytes(), tool, cubin)
+    if (hit := store.get(key)) is not None:
+        return sass.of_kept(hit.facts)
     try:
-        return main_loop(disassemble(cubin))
+        found = sass.main_loop(disassemble(cubin))
     except CompileError:
         return None
+    store.put(key, Entry(sass.kept(found), b""))
+    return found

@@ -10,10 +10,12 @@ from gemmgen.cli.explain import DEFAULT, GpuOption, SizeOption, named_gpu
 from gemmgen.cli.options import Json, OneSpec, Size
 
 if TYPE_CHECKING:
+    from gemmgen.analysis.explain import Explanation
     from gemmgen.report.ablation import Ablation, Cost
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
 
+WORKERS = 4
 CHECKED_AT_MOST = 300
 """Rows and columns of the product that shows an ablation to be right in the simulator."""
 
@@ -37,10 +39,7 @@ def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: 
     target = gpu_named(named_gpu(gpu))
     refuse_unfit(whole, target)
     with output.progress(f"ablating {whole.name}") as shown:
-        costs = []
-        for one in ablations(whole):
-            shown.update(f"{whole.name} without {one.without}")
-            costs.append(cost(whole, fitting(one, target), at, target.name))
+        costs = all_costs(whole, [fitting(one, target) for one in ablations(whole)], at, target.name, shown)
         timed = with_times(whole, costs, at, shown)
     wrong = [c.ablation.without for c in costs if c.right is False]
     if json:
@@ -63,17 +62,34 @@ def fitting(one: Ablation, gpu: Gpu) -> Ablation:
     return one if why is None else replace(one, spec=None, why=why)
 
 
-def cost(whole: Spec, one: Ablation, size: Size, gpu: str) -> Cost:
-    """What an ablation costs in counts, and whether it is right."""
+def all_costs(whole: Spec, found: list[Ablation], size: Size, gpu: str, shown: output.Progress) -> list[Cost]:
+    """What each ablation costs. Compilers and disassemblers run while the simulator does."""
+    from concurrent.futures import ThreadPoolExecutor
+
     import gemmgen
+    from gemmgen.report.ablation import Cost
+
+    with ThreadPoolExecutor(WORKERS) as workers:
+        before = gemmgen.explain(whole, *size, gpu=gpu) if any(one.spec for one in found) else None
+        specs = [one.spec for one in found if one.spec is not None]
+        explained = dict(zip(specs, [workers.submit(gemmgen.explain, s, *size, gpu=gpu) for s in specs], strict=True))
+
+        def cost_of(one: Ablation) -> Cost:
+            shown.update(f"{whole.name} without {one.without}")
+            if one.spec is None or before is None:
+                return Cost(one, None, ())
+            return cost(one, is_right(one.spec), before, explained[one.spec].result())
+
+        return [cost_of(one) for one in found]
+
+
+def cost(one: Ablation, right: bool, before: Explanation, after: Explanation) -> Cost:
+    """What an ablation costs in counts."""
     from gemmgen.analysis.printed import unread_text
     from gemmgen.report.ablation import Cost
     from gemmgen.report.delta import figures
 
-    if one.spec is None:
-        return Cost(one, None, ())
-    before, after = (gemmgen.explain(s, *size, gpu=gpu) for s in (whole, one.spec))
-    return Cost(one, is_right(one.spec), tuple(figures(before, after)), note=unread_text((before, after)))
+    return Cost(one, right, tuple(figures(before, after)), note=unread_text((before, after)))
 
 
 def is_right(spec: Spec) -> bool:

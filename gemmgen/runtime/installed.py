@@ -45,6 +45,16 @@ def find_tool(name: str) -> Path | None:
     return next((h / executable for h in [*homes, Path("/usr/local/cuda/bin")] if (h / executable).is_file()), None)
 
 
+def tool_identity(name: str) -> str | None:
+    """Which program ``find_tool`` finds, as text for a cache key; None where it finds none."""
+    try:
+        found = find_tool(name)
+        status = None if found is None else found.stat()
+    except OSError:
+        return None
+    return None if status is None else f"{found} {status.st_size} {status.st_mtime_ns}"
+
+
 def python_path() -> str:
     """The PYTHONPATH of a child: this gemmgen first, also where it was found by other means than the environment."""
     here = str(Path(__file__).resolve().parents[2])

@@ -53,7 +53,21 @@ def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
         wide[:] = found
         return found
 
-    plan = Remembered(m.values, deps, lambda: _plan(m, loops, operands, widen()))
+    known: dict[tuple[bytes, ...], _Plan] = {}
+
+    def planned() -> _Plan:
+        """The plan for the current loop variables: few choices of elements occur, however many steps there are."""
+        if known and known_for[0] is not m.batch:
+            known.clear()
+        known_for[0] = m.batch
+        elements = _elements(m, loops, operands)
+        key = tuple(e.tobytes() for e in elements)
+        if key not in known:
+            known[key] = _plan(operands, elements, tuple(len(r) for _, r in loops), widen())
+        return known[key]
+
+    known_for: list[object] = [None]
+    plan = Remembered(m.values, deps, planned)
     narrow = any(x.register.dtype != SINGLE for x in operands)
     math, flops = m.math, FMA.flops * prod(len(r) for _, r in loops)
     scratch: list[Data] = []
@@ -87,22 +101,37 @@ def fma(m: Machine, loops: tuple[Loop, ...], s: Fma, scope: Scope) -> Plain:
     return run
 
 
-def _plan(m: Machine, loops: tuple[Loop, ...], operands: tuple[Element, ...], data: list[Data]) -> _Plan:
-    """``data`` are the operands' registers in float32."""
-    shape = tuple(len(r) for _, r in loops)
-    found = [np.zeros(prod(shape), np.int64) for _ in operands]
-    for point, at in enumerate(product(*(r for _, r in loops))):
-        for (slot, _), value in zip(loops, at, strict=True):
-            m.values.env[slot] = value
-        for x, elements in zip(operands, found, strict=True):
-            elements[point] = x.at()
+def _elements(m: Machine, loops: tuple[Loop, ...], operands: tuple[Element, ...]) -> tuple[Ints, Ints, Ints]:
+    """The elements of acc, a and b at every point of the nest, for the current outer loop variables."""
+    env, slots = m.values.env, [slot for slot, _ in loops]
+    points = list(product(*(r for _, r in loops)))
+    found = []
+    for x in operands:
+        at, elements = x.at, np.empty(len(points), np.int64)
+        for point, values in enumerate(points):
+            for slot, value in zip(slots, values, strict=True):
+                env[slot] = value
+            elements[point] = at()
+        found.append(elements)
     acc, a, b = found
-    views = [_view(x, e.reshape(shape)) for x, e in zip(data, found, strict=True)]
-    distinct = len(np.unique(acc)) == len(acc)
+    return acc, a, b
+
+
+def _plan(
+    operands: tuple[Element, ...], found: tuple[Ints, Ints, Ints], shape: tuple[int, ...], data: list[Data]
+) -> _Plan:
+    """``data`` are the operands' registers in float32. Sums that are distinct may be added to in any order: where the
+    nest takes them in another than that of their numbers (snake order), the views are of the latter."""
+    acc, a, b = found
     names = {x.register.name for x in operands}
-    if not distinct or len(names) < len(operands) or any(v is None for v in views):
-        return _Plan((acc, a, b), ())
-    return _Plan((acc, a, b), _pieces(*(v for v in views if v is not None)))
+    if len(np.unique(acc)) < len(acc) or len(names) < len(operands):
+        return _Plan(found, ())
+    rising = np.argsort(acc)
+    for order in (slice(None), rising):
+        views = [_view(x, e[order].reshape(shape)) for x, e in zip(data, found, strict=True)]
+        if all(v is not None for v in views):
+            return _Plan((acc, a, b), _pieces(*(v for v in views if v is not None)))
+    return _Plan(found, ())
 
 
 def _view(data: Data, elements: Ints) -> Data | None:

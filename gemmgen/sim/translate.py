@@ -207,14 +207,18 @@ class Translator:
         points = 1
         while isinstance(inner, For):
             bounds = [form_of(e, scope) for e in (inner.start, inner.stop, inner.step)]
-            if not all(f.is_constant for f in bounds) or len(inner.body) != 1:
+            if not inner.body or not all(f.is_constant for f in bounds):
                 return None
             values = range(*(int(f.const) for f in bounds))
             slot = self.m.values.slot()
             scope = scope | {inner.var.name: variable(slot)}
             loops.append((slot, values))
             points *= len(values)
-            inner = inner.body[0]
+            *named, inner = inner.body
+            for let in named:
+                if not isinstance(let, Let):
+                    return None
+                scope[let.var.name] = form_of(let.expr, scope)
         if not isinstance(inner, Fma) or points > MOST_POINTS:
             return None
         return fma(self.m, tuple(loops), inner, scope)

@@ -204,8 +204,8 @@ def _tma_order(s: Subject) -> Iterator[Problem]:
     if s.good("B") and spec.B.order == "col" and not spec.has("directB"):
         message = "tma cannot transpose, and the tile of a column-major B is stored by rows"
         rows = "take B in row order" if s.mends(B=replace(spec.B, order="row")) else ""
-        with_it = "add cpasync, which brings B beside tma" if _also(s, "cpasync") else ""
-        hint = either(with_it, rows, _instead(s, "tma", "cpasync")) or "use smaller tiles"
+        added = "add cpasync, which brings B beside tma" if _also(s, "cpasync") else ""
+        hint = either(added, rows, _instead(s, "tma", "cpasync")) or "use smaller tiles"
         yield Problem(message, hint, s.span("operands B", "use tma"))
 
 
