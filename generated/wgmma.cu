@@ -1,24 +1,28 @@
 // wgmma, exact variant: for M that is a multiple of 128 and N of 256 and K of 64, and rows of A and B whose
 // start and length are multiples of 16 bytes, rows of C whose start and length are multiples of 4 bytes.
 //
+// Launch: grid ((N + 255) / 256, (M + 127) / 128, 1), 256 threads per block, 196672 bytes of dynamic shared
+// memory, sm_90a.
+// Tensor maps (cuTensorMapEncodeTiled): mapA of A, bf16, box 64 x 128 elements, 128-byte swizzle, zeros out
+// of bounds; mapB of B, bf16, box 64 x 64 elements, 128-byte swizzle, zeros out of bounds.
+//
 //     kernel wgmma
 //     tile   block  128x256x64
-//     tile   warp   16x256
+//     tile   warp   16x256  # each of the four warps of a group has 16 of its 64 rows
 //     use    coalescing, smem, float4, warptile, tma, release, smemSwizzle
 //     operands A bf16 row, B bf16 row, C bf16 row, accumulate f32
 //     math   wgmma 64x256x16
 //     stages 4
 //
-// Hopper's own tensor core instruction: four warps start a product of 64x256x16 together, and the tensor
-// cores read both tiles straight from shared memory, where TMA wrote them. No fragment passes through a
-// register.
-// Tensor maps (cuTensorMapEncodeTiled): mapA of A has boxes of 64 x 128 elements, rows swizzled over 128
-// bytes, mapB of B has boxes of 64 x 64 elements, rows swizzled over 128 bytes.
+// Rung 5 of bfloat16. Hopper's own tensor core instruction: four warps start a product of 64x256x16 together,
+// and the tensor cores read both tiles straight from shared memory, where TMA wrote them. No fragment passes
+// through a register.
 // Made by: gemmgen compile specs/wgmma.gemm
 
 constexpr int BM = 128;                   // rows of C that a block computes
 constexpr int BN = 256;                   // columns of C that a block computes
 constexpr int BK = 64;                    // step along K: the depth of the tiles in shared memory
+constexpr int WARP = 32;                  // lanes per warp
 constexpr int N_TILES = BN / 8;           // pieces of two columns of a thread's sums, in each of two rows
 constexpr int THREADS = 128 * (BM / 64);  // threads in a block: a warp group of four warps for 64 rows
 constexpr int STAGES = 4;                 // tiles of A and of B in shared memory
@@ -28,6 +32,8 @@ constexpr int TILE_BYTES = 2 * (BM * BK + BK * BN);  // bytes of one tile of A a
 static_assert(BM % 64 == 0 && BN == 256,
               "each warp group computes 64 rows and all columns of the block's tile");
 static_assert(BK % 16 == 0, "a tile is whole steps of wgmma");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 using bf16 = unsigned short;  // the upper half of a float: 1 sign, 8 exponent and 7 mantissa bits
 
@@ -59,22 +65,22 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes barriers that were just set up visible to the TMA engine.
+// Makes initialised barriers visible to the TMA engine.
 __device__ __forceinline__ void mbarrier_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Arrives, and adds bytes to those that the phase expects.
+// Arrives, and adds bytes to those that the current phase expects.
 __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
                  :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
-// Issues the TMA copy of one box: x counts along the matrix's contiguous dimension, y across it. What lies
-// outside the matrix arrives as zeros.
+// Issues the TMA copy of one box: x counts along the matrix's contiguous dimension, y across it. Elements
+// outside the matrix arrive as zeros.
 __device__ __forceinline__ void tma_load(bf16* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -82,7 +88,7 @@ __device__ __forceinline__ void tma_load(bf16* dst, const TensorMap* map, int x,
                  :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier)) : "memory");
 }
 
-// Waits until the phase of this parity has ended.
+// Waits until the phase with this parity has completed.
 __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int parity)
 {
     asm volatile(
@@ -99,8 +105,8 @@ __device__ __forceinline__ void wgmma_fence()
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-// What wgmma knows of an operand in shared memory: where it starts, and how many bytes apart its parts are. Rows are
-// 128 bytes, swizzled over 128 bytes, as TMA wrote them; a start is a multiple of 16 bytes in 256 KB.
+// What wgmma knows of an operand in shared memory: where it starts, and how many bytes apart its parts are.
+// Rows are 128 bytes, swizzled over 128 bytes, as TMA wrote them.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile, int leading, int stride)
 {
     const unsigned long long swizzle128 = 1ull << 62;
@@ -108,8 +114,9 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile,
     return swizzle128 | (unsigned long long)(stride >> 4) << 32 | (unsigned int)(leading >> 4) << 16 | start;
 }
 
-// Starts d += A B: 64 x 256 sums, 16 steps along k, by the four warps of a warp group. A and B are read from shared
-// memory until the group is waited for. Each thread has 128 sums: of row lane / 4 of its warp's 16, and of that 8 further down.
+// Starts d += A B: 64 x 256 sums, 16 steps along k, by the four warps of a warp group. A and B are
+// read from shared memory until the group is waited for. Each thread has 128 sums: of row lane / 4 of its
+// warp's 16 rows, and of the row 8 further down.
 __device__ __forceinline__ void wgmma_m64n256k16(float (&d)[2][64], const bf16* a, const bf16* b)
 {
     #define D4(j) "+f"(d[0][j]), "+f"(d[0][j + 1]), "+f"(d[1][j]), "+f"(d[1][j + 1])
@@ -141,8 +148,8 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until all wgmma of this warp group have read their operands and written d. The empty asm keeps the compiler
-// from using d earlier.
+// Waits until all wgmma of this warp group have read their operands and written d. The empty asm keeps the
+// compiler from using d earlier.
 __device__ __forceinline__ void wgmma_wait(float (&d)[2][64])
 {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -159,11 +166,11 @@ __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
         ".reg .pred first;\n"
         "setp.eq.u32 first, %1, 0;\n"
         "@first mbarrier.arrive.shared.b64 _, [%0];\n"
-        "}" :: "r"(shared_address(barrier)), "r"(threadIdx.x % 32) : "memory");
+        "}" :: "r"(shared_address(barrier)), "r"(threadIdx.x % WARP) : "memory");
 }
 
-// The index of this thread's warp, as a value that the compiler knows to be uniform across its lanes.
-__device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }
+// The index of this thread's warp. The shuffle tells the compiler that it is uniform across the warp.
+__device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / WARP, 0); }
 
 // True in one lane of the warp, always the same: one lane is enough to issue TMA copies.
 __device__ __forceinline__ bool elect_one()
@@ -178,14 +185,10 @@ __device__ __forceinline__ bool elect_one()
     return elected;
 }
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B, size_t ldb, float beta,
       bf16* C, size_t ldc, const __grid_constant__ TensorMap mapA, const __grid_constant__ TensorMap mapB)
@@ -195,10 +198,10 @@ wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B
     bf16 (*As)[BM][BK] = reinterpret_cast<bf16 (*)[BM][BK]>(dynamicShared);
     bf16 (*Bs)[BN / PANEL][BK][PANEL] =
         reinterpret_cast<bf16 (*)[BN / PANEL][BK][PANEL]>(dynamicShared + STAGES * BM * BK);
-    unsigned long long* tileReady =
+    unsigned long long* full =
         reinterpret_cast<unsigned long long*>(dynamicShared + STAGES * BM * BK
             + STAGES * (BN / PANEL) * BK * PANEL);
-    unsigned long long* tileFree =
+    unsigned long long* empty =
         reinterpret_cast<unsigned long long*>(dynamicShared + STAGES * BM * BK
             + STAGES * (BN / PANEL) * BK * PANEL + 4 * STAGES);
 
@@ -211,11 +214,15 @@ wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B
     bf16* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
 
     // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
+    //     iteration t            0   1   2   3   4   5   6   7  ...
+    //     multiplies stage       0   1   2   3   0   1   2   3  ...
+    //     waits for parity       0   0   0   0   1   1   1   1  ...
+    //     refills it with tile   4   5   6   7   8   9  10  11  ...
     const int tiles = K / BK;  // steps of BK along K
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
-            mbarrier_init(&tileReady[s], 1);
-            mbarrier_init(&tileFree[s], THREADS / 32);
+            mbarrier_init(&full[s], 1);
+            mbarrier_init(&empty[s], THREADS / WARP);
         }
         mbarrier_fence();
     }
@@ -228,37 +235,36 @@ wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B
         // one thread issues the TMA copies
         if (threadIdx.x == 0 && t < tiles) {
             const int k0 = t * BK;
-            mbarrier_expect(&tileReady[t], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
-            tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[t]);
+            mbarrier_expect(&full[t], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+            tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &full[t]);
             #pragma unroll
             for (int p = 0; p < 4; ++p) {
-                tma_load(&Bs[t][p][0][0], &mapB, blockIdx.x * BN + p * PANEL, k0, &tileReady[t]);
+                tma_load(&Bs[t][p][0][0], &mapB, blockIdx.x * BN + p * PANEL, k0, &full[t]);
             }
         }
     }
     int stage = 0;
     int parity = 0;  // the phase to wait for; flips each time the ring of stages wraps
     for (int t = 0; t < tiles; ++t) {
-        mbarrier_wait(&tileReady[stage], parity);  // As, Bs: written by the TMA engine, read below
+        mbarrier_wait(&full[stage], parity);  // As, Bs: written by the TMA engine, read below
         wgmma_fence();  // the sums: used by this thread before, added to by the products below
         #pragma unroll
         for (int k = 0; k < BK; k += 16) wgmma_m64n256k16(sums, &As[stage][groupRow][k], &Bs[stage][0][k][0]);
         wgmma_commit();    // As, Bs: the products of one tile are waited for together
         wgmma_wait(sums);  // As, Bs: read by the products above, which this waits for
         // As, Bs: read by this warp above, overwritten once all warps are here
-        mbarrier_release(&tileFree[stage]);
+        mbarrier_release(&empty[stage]);
 
         // warp 0 refills the stage after every warp has released it
         if (warp_index() == 0 && t + STAGES < tiles) {
-            mbarrier_wait(&tileFree[stage], parity);  // As, Bs: read by all warps before, overwritten below
+            mbarrier_wait(&empty[stage], parity);  // As, Bs: read by all warps before, overwritten below
             if (elect_one()) {
                 const int k0 = (t + STAGES) * BK;
-                // As, Bs: read once so many bytes have arrived
-                mbarrier_expect(&tileReady[stage], TILE_BYTES);
-                tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &tileReady[stage]);
+                mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+                tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &full[stage]);
                 #pragma unroll
                 for (int p = 0; p < 4; ++p) {
-                    tma_load(&Bs[stage][p][0][0], &mapB, blockIdx.x * BN + p * PANEL, k0, &tileReady[stage]);
+                    tma_load(&Bs[stage][p][0][0], &mapB, blockIdx.x * BN + p * PANEL, k0, &full[stage]);
                 }
             }
         }

@@ -20,14 +20,17 @@ def bench_suite(name: str, sizes: Sequence[tuple[int, int, int]] | None, *, json
 
     Raises UsageError for an unknown suite, LaunchError where there is no GPU, BaselineError where there is no cuBLAS.
     """
-    from gemmgen.cli.machine import machine
-    from gemmgen.report.suite import Broken, suite_dict, suite_table
+    from gemmgen.cli.tensor_suite import TENSOR_SUITES, rows_of
     from gemmgen.runtime.baseline import Cublas
     from gemmgen.runtime.device import required
     from gemmgen.tune.suite import SUITES
 
+    if name in TENSOR_SUITES:
+        with output.progress("compiling") as shown:
+            described, found = rows_of(name, list(sizes) if sizes else list(SUITES["f32"]), shown.update)
+        return _told(name, described, found, json=json)
     if name not in SUITES:
-        raise exits.UsageError(f"no suite {name}; there is {', '.join(SUITES)}")
+        raise exits.UsageError(f"no suite {name}; there is {', '.join((*SUITES, *TENSOR_SUITES))}")
     shapes = list(sizes) if sizes else list(SUITES[name])
     cublas = Cublas(required())
     try:
@@ -36,6 +39,14 @@ def bench_suite(name: str, sizes: Sequence[tuple[int, int, int]] | None, *, json
         description = cublas.description
     finally:
         cublas.close()
+    return _told(name, description, rows, json=json)
+
+
+def _told(name: str, description: str, rows: Sequence[Row | Broken], *, json: bool) -> int:
+    """Prints the rows of a suite; 1 where one could not be compared."""
+    from gemmgen.cli.machine import machine
+    from gemmgen.report.suite import Broken, suite_dict, suite_table
+
     if json:
         output.print_json({**machine(), **suite_dict(name, description, rows)})
     else:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
+from gemmgen.dispatch.fused import Fused, one_product
+from gemmgen.dispatch.tensor import forget_tensor, out_type, tensor_kernel, tensor_type
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -40,9 +42,15 @@ def matmul(
     beta: float = 0.0,
     stream: Any = None,
     *,
+    out_dtype: Any = None,
+    precision: str = "exact",
     unordered: bool = False,
+    bias: Any = None,
+    residual: Any = None,
+    activation: str | None = None,
 ) -> Any:
-    """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU.
+    """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU;
+    for bfloat16 and float16 ones by tensor cores, C being of the same type or float32 (``out_dtype``).
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), all on one GPU (torch, CuPy, anything with DLPack), or NumPy arrays; C
     is updated in place and returned, or a new array where it is None (then beta is 0). The kernel is one of the user's
@@ -50,11 +58,30 @@ def matmul(
     model's choice; it is compiled at the first call. Without a GPU, NumPy arrays are computed on the simulator, by a
     kernel without asynchronous copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is
     enqueued on ``stream``, else on the current one, without waiting. ``unordered``: the kernel may add up in no fixed
-    order, where that is faster; else the result is the same bit by bit at every call. Raises ArgumentError for operands
+    order, where that is faster; else the result is the same bit by bit at every call. ``precision`` "tf32" multiplies
+    float32 matrices by tensor cores, which read 10 bits of each mantissa. Raises ArgumentError for operands
     that do not fit.
+
+    With ``bias`` (N,), ``activation`` (an entry of an epilogue, such as "gelu") or ``residual`` (M, N) the result is
+    activation(alpha * (A @ B) + beta * C + bias) + residual, in float32 before one rounding, by the same kernel with
+    that epilogue; ``out_dtype`` is the type of C, where it is not that of the kernel. A, B and C may be batches,
+    (batch, M, K) and so on, computed in one launch; an operand of two dimensions, or a batch of one, is shared by all.
     """
     if type(unordered) is not bool:
         unordered = flag("unordered", unordered)
+    fused = bias is not None or residual is not None or activation is not None
+    tensor = tensor_type(A, precision)
+    if tensor is not None:
+        c = None if C is None else one_product(_signature(C, "C"))
+        a, b = one_product(_signature(A, "A")), one_product(_signature(B, "B"))
+        found = tensor_kernel(tensor, out_type(tensor, out_dtype, C), a, b, c)
+        if fused:
+            return Fused(bias, residual, activation, out_dtype).run(found, A, B, C, alpha, beta, stream)
+        return found(A, B, C, alpha, beta, stream)
+    if fused or out_dtype is not None:
+        c = None if C is None else _signature(C, "C")
+        kernel = _kernel(_signature(A, "A"), _signature(B, "B"), c, unordered)
+        return Fused(bias, residual, activation, out_dtype).run(kernel, A, B, C, alpha, beta, stream)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")
@@ -122,6 +149,9 @@ def _described(x: Any, name: str) -> tuple[Any, ...]:
 @lru_cache(maxsize=REMEMBERED)
 def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool = False) -> Kernel:
     """The kernel for operands of these descriptions. What does not fit together, the kernel itself refuses."""
+    if 3 in (len(a[0]), len(b[0])):
+        one = _kernel(one_product(a), one_product(b), None if c is None else one_product(c), unordered)
+        return one.for_batches()
     if len(a[0]) != 2 or len(b[0]) != 2 or (c is not None and len(c[0]) != 2):
         return _kernel_of((1, 1, 1), (4, 4, 4), HOST, False)
     (m, k), n = a[0], b[0][1]
@@ -150,6 +180,11 @@ def _kernel_of(shape: Shape, align: Align, device: int, unordered: bool) -> Kern
         return _shared(by_model(shape, align, gpu_named(SIMULATED_GPU), simple=True), "sim", None, PATIENCE)
     spec = _choice(shape, align, gpu.ordinal, unordered).spec
     return _shared(spec, "cuda", spec.arch or gpu.arch, None)
+
+
+def shared_kernel(spec: Any, device: Any, arch: str | None, patience: float | None) -> Kernel:
+    """The one kernel of a spec."""
+    return _shared(spec, device, arch, patience)
 
 
 @lru_cache(maxsize=1024)
@@ -222,4 +257,5 @@ def forget() -> None:
     """Choose anew at the next calls, for example after tuning in this process."""
     for cached in (_kernel, _kernel_of, _shared, _choice, _machine, _own, _stale):
         cached.cache_clear()
+    forget_tensor()
     _SEEN.clear()

@@ -38,7 +38,8 @@ launched). An SM has 65,536, of which a launch gives every thread equally many; 
 
 HOPPER = Needs(90, exact="sm_90a")
 
-DESCRIPTOR = """// What wgmma knows of an operand in shared memory: where it starts, and how many bytes apart its parts are.
+DESCRIPTOR = """\
+// What wgmma knows of an operand in shared memory: where it starts, and how many bytes apart its parts are.
 // Rows are 128 bytes, swizzled over 128 bytes, as TMA wrote them.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile, int leading, int stride)
 {
@@ -119,9 +120,10 @@ def wgmma(n: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, in
     rest = ", ".join(f"D4({j})" for j in range(n // 64 * 16, n // 4, 2))
     listed = ", ".join(x for x in (sums, rest) if x)
     macro = "    #define D32(j) D4(j), D4(j + 2), D4(j + 4), D4(j + 6), D4(j + 8), D4(j + 10), D4(j + 12), D4(j + 14)\n"
-    helper = f"""// Starts d += A B: {ROWS} x {n} sums, {depth} steps along k, by the four warps of a warp group. A and B are read
-// from shared memory until the group is waited for. Each thread has {n // 2} sums: of row lane / 4 of its warp's 16
-// rows, and of the row 8 further down.
+    helper = f"""\
+// Starts d += A B: {ROWS} x {n} sums, {depth} steps along k, by the four warps of a warp group. A and B are
+// read from shared memory until the group is waited for. Each thread has {n // 2} sums: of row lane / 4 of its
+// warp's 16 rows, and of the row 8 further down.
 __device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // 4}], const {dtype.c}* a, const {dtype.c}* b)
 {{
     #define D4(j) "+f"(d[0][j]), "+f"(d[0][j + 1]), "+f"(d[1][j]), "+f"(d[1][j + 1])

@@ -65,6 +65,12 @@ def row_bits(row: Expr, length: int, unit: int) -> Expr:
     return (row // (BANK_UNITS // pieces)) & (pieces - 1)
 
 
+def row_remainder(row: Expr, length: int, unit: int) -> Expr:
+    """The same as a remainder, in which rows that are apart by whole repetitions of the pattern leave no trace."""
+    pieces = min(length // unit, BANK_UNITS)
+    return row // (BANK_UNITS // pieces) % pieces
+
+
 def split_bits(low: Expr, high: Expr, length: int, unit: int) -> Expr:
     """The same of ``low + high``, where no bit is set in both: part by part, of which one is known when unrolled."""
     pieces, per = length // unit, BANK_UNITS * unit // length

@@ -10,7 +10,7 @@ from gemmgen.ir.types import DIMS, WARP
 from gemmgen.isa.mma import EIGHT, QUAD
 from gemmgen.isa.wgmma import GROUP_THREADS, GROUP_WARPS, ROWS
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
-from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let
+from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let, stride_of
 from gemmgen.tile.program import Level, TileProgram
 
 
@@ -283,6 +283,7 @@ def _edges(s: Scope) -> list[Stmt]:
 def _slice_of_k(s: Scope) -> list[Stmt]:
     """Which part of K this block sums, where several share it: whole steps of BK, nothing for a block too many."""
     if s.p.sums.parts == 1:
+        s.batch = BLOCK_Z if s.p.batched else s.batch
         return []
     out: list[Stmt] = []
     why = "blocks that share the sum over K of one tile of C"
@@ -290,7 +291,10 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     step = next((s.constants[x].expr for x in ("BK", "STEP_K") if x in s.constants), Const(1))
     whole = (K + (step * splits - 1)) // (step * splits) * step
     size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")
-    first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
+    if s.p.batched:
+        s.batch = let(out, "batch", BLOCK_Z // splits, "which product of the batch this block is of")
+        s.part = let(out, "part", BLOCK_Z % splits, "and which part of K it has")
+    first = let(out, "firstK", s.part * size, "where this block's part of K begins")
     depth = Var("depth", 0, BIGGEST, uniform=True)
     out.append(Let(depth, smaller(size, K - first), "its length; 0 or less if nothing remains"))
     s.first_k, s.depth = first, depth
@@ -302,6 +306,8 @@ def _block_pointer(s: Scope, operand: str) -> Pointer:
     for dim in DIMS[operand]:
         scale: Expr = LEADING[operand] if dim == s.p.strided(operand) else Const(1)
         offset = offset + (s.first_k if dim == "k" else s.origin(dim)) * scale
+    if s.p.batched and not (operand == "C" and s.p.second_kernel):
+        offset = s.batch * stride_of(s.p.matrix(operand)) + offset
     if operand == "C" and s.p.second_kernel:
         # Each block's sums go to a matrix of their own.
         offset = BLOCK_Z * (M if s.p.contiguous("C") == "n" else N) * LDC + offset

@@ -25,6 +25,7 @@ def program_of(p: TileProgram, exact: KernelIR) -> Program:
         persistent=p.persistent,
         group=0 if p.group_m == 1 else p.group_m,
         aligned=frozenset(c.operand for c in p.copies) if p.asynchronous else frozenset(),
+        beside=p.beside,
     )
 
 

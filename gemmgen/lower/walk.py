@@ -13,17 +13,19 @@ from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Alloc, For, If, Let, LetPointer, Stmt
 from gemmgen.isa.table import Completion
 from gemmgen.lower.bring import bring
+from gemmgen.lower.chain import pointers
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.mma import WarpFragments
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, Source
-from gemmgen.lower.scope import Scope, let, loop
+from gemmgen.lower.scope import Scope, let, loop, stride_of
 from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
 from gemmgen.lower.wgmma import GroupSums, first_sum, issue
+from gemmgen.tile.lane_sums import LaneSums, lane_sums
 from gemmgen.tile.statements import (
     AddLanes,
     AddUp,
@@ -144,15 +146,35 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
 def _finish(w: Parts) -> list[Stmt]:
     if w.s.p.product.lanes_k == 1:
         return _store(w)
-    return [If(w.at.lane.eq(0), tuple(_store(w)), why="the first lane of those that have the same sums stores them")]
+    out: list[Stmt] = []
+    shared = lane_sums(w.s.p)
+    stored = _store(replace(w, at=_kept(w, shared, out)))
+    if shared.rest == 1:
+        return out + stored
+    first = (w.at.lane % shared.rest).eq(0)
+    return [*out, If(first, tuple(stored), why="one of the lanes that have the same sums stores them")]
+
+
+def _kept(w: Parts, shared: LaneSums, out: list[Stmt]) -> Place:
+    """Where in C the sums lie that a lane has kept."""
+    row, col = w.at.row, w.at.col
+    for x in shared.halvings:
+        offset = w.at.lane // x.apart % 2 * x.half
+        row, col = (row + offset, col) if x.dim == "m" else (row, col + offset)
+    row = let(out, "keptRow", row, "first row of the sums that this lane has kept")
+    col = let(out, "keptCol", col, "and their first column")
+    return replace(w.at, row=row, col=col, tm=Const(shared.rows), tn=Const(shared.cols))
 
 
 def _store(w: Parts) -> list[Stmt]:
+    beside = w.s.p.beside if w.s.p.applied else ()
+    batch = {x.name: w.s.batch * stride_of(x) for x in beside} if w.s.p.batched else {}
+    begin, w.s.beside = pointers(beside, w.s.origin("m"), w.s.origin("n"), batch)
     if w.sums is not None:
-        return w.sums.finish(w.guarded)
+        return [*begin, *w.sums.finish(w.guarded)]
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)
     if not isinstance(w.s.p.sums, InMemory):
-        return own
+        return [*begin, *own]
     # Adding zeros would only cost time, and alpha times zero need not be zero.
     return [If(Const(0).lt(w.s.depth), tuple(own), why="a block without a part of K has nothing to add")]
 
@@ -183,12 +205,12 @@ def _turns(w: Parts, turn: Turn, body: tuple[TileStmt, ...]) -> Lowered:
     if k.direct:
         k0 = here.starts(0, out)
         out += [LetPointer(k.tile(x, k0)) for x in k.direct]
-    out += _kept(here, body)
+    out += _registers(here, body)
     inner, _ = walk(w, here, body)
     return [For(var, Const(0), k.number, Const(1), (*out, *inner))], turn
 
 
-def _kept(turn: Turn, body: tuple[TileStmt, ...]) -> list[Stmt]:
+def _registers(turn: Turn, body: tuple[TileStmt, ...]) -> list[Stmt]:
     """Registers that hold the next tile through the products of this one."""
     held = [c.operand for x in body if isinstance(x, Bring) and x.part == "fetch" for c in x.copies]
     return [

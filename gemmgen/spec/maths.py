@@ -127,6 +127,9 @@ def _given(s: Subject) -> Iterator[Problem]:
             if value is not None and value != size // HALF:
                 message = f"{name} {value}: {spec.math} makes it {size // HALF}, {size} over {HALF}"
                 yield Problem(message, f"leave {name} out", s.span(name))
+    if s.good("lanes_k") and spec.lanes_k > 1:
+        message = f"lanes_k {spec.lanes_k} is of plain multiply-adds: the lanes of a warp share {spec.math} as it is"
+        yield Problem(message, "leave lanes_k out" if s.mends(lanes_k=1) else "mma needs no lanes_k", s.span("lanes_k"))
     if s.good("unroll") and spec.unroll > 0:
         message = f"unroll {spec.unroll} is of plain multiply-adds: the text has every step of {spec.math} of a tile"
         yield Problem(message, "leave unroll out" if s.mends(unroll=0) else "mma needs no unroll", s.span("unroll"))

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from math import gcd
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
 from gemmgen.ir.verifier import enabled
+from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.table import Completion
 from gemmgen.isa.wgmma import ATOM, GROUP_THREADS, REGISTERS
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import swizzles
+from gemmgen.tile.lane_sums import lane_sums
 from gemmgen.tile.program import Buffer, Copy, Group, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
@@ -47,6 +50,7 @@ def start(spec: Spec, variant: Variant) -> TileProgram:
         Output(),
         min_blocks=spec.min_blocks,
         summary=spec.comment,
+        chain=chain_of(spec.epilogue),
     )
 
 
@@ -77,6 +81,13 @@ def transpose_a(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, buffers=flip)
 
 
+def transpose_b(p: TileProgram, spec: Spec) -> TileProgram:
+    """Bs is kept with n slowest: what is read along k is contiguous."""
+    why = "by columns, so that neighbours along k are contiguous"
+    flip = tuple(replace(b, layout=b.layout.transposed, why=why) if b.operand == "B" else b for b in p.buffers)
+    return replace(p, buffers=flip)
+
+
 def pad(operand: Literal["A", "B"]) -> Rewrite:
     """Rows of a tile are set apart, so that what one warp touches falls into different banks."""
 
@@ -90,9 +101,9 @@ def pad(operand: Literal["A", "B"]) -> Rewrite:
 
 def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Pieces of A's rows are permuted, where a row is as long as the pattern needs; with tensor cores B's too."""
-    both = not spec.way.plain
+    both, engine = not spec.way.plain, spec.has("tma") and not spec.way.by_group
     swizzled = tuple(
-        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both)))
+        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both and not engine)))
         if both or b.operand == "A"
         else b
         for b in p.buffers
@@ -142,6 +153,13 @@ def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
     along = p.contiguous("C")
     levels = tuple(replace(x, walk=along) if x.name == "lane" else x for x in p.product.levels)
     return replace(p, copies=copies, product=replace(p.product, levels=levels))
+
+
+def lane_walk(p: TileProgram, spec: Spec) -> TileProgram:
+    """Consecutive lanes go along one dimension of C, however C lies: what they read of shared memory depends on it."""
+    along: Dim = "m" if spec.lane_walk == "m" else "n"
+    levels = tuple(replace(x, walk=along) if x.name == "lane" else x for x in p.product.levels)
+    return replace(p, product=replace(p.product, levels=levels))
 
 
 def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
@@ -198,7 +216,10 @@ def lanes_k(p: TileProgram, spec: Spec) -> TileProgram:
         b_width=run if "B" in runs else 1,
     )
     block = p.block if p.buffers else (*p.block[:2], spec.lanes_k * run)
-    return replace(p, product=product, block=block)
+    made = replace(p, product=product, block=block)
+    kept = lane_sums(made)
+    most = kept.cols if p.contiguous("C") == "n" else kept.rows
+    return replace(made, output=replace(p.output, width=gcd(p.output.width, most)))
 
 
 def _read_along_k(p: TileProgram) -> Iterator[tuple[OperandName, int, *tuple[int, ...]]]:
@@ -349,11 +370,13 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("smem", smem),
     (None, as_it_lies),
     ("transposeA", transpose_a),
+    ("transposeB", transpose_b),
     ("pad_a", pad("A")),
     ("pad_b", pad("B")),
     ("smemSwizzle", smem_swizzle),
     ("warptile", warptile),
     ("coalescing", coalescing),
+    ("lane_walk", lane_walk),
     (None, mma),
     ("ldmatrix", ldmatrix),
     ("cpasync", cpasync),
@@ -381,7 +404,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     (None, guards),
 )
 
-_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form == "number"}
+_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form in ("number", "word")}
 
 
 def build(spec: Spec, variant: Variant) -> TileProgram:

@@ -111,7 +111,7 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             by = f"   by {p.product.math.name}" if p.product.math.by_warp else ""
             yield f"acc += a x b of the previous step{by}" if behind else f"acc += a x b{by}"
         case AddLanes():
-            yield f"acc = the sum of acc over each {p.product.lanes_k} neighbouring lanes"
+            yield f"acc = the sums of acc over each {p.product.lanes_k} neighbouring lanes, of which each keeps a part"
         case Issue():
             yield f"acc += a x b of the whole tile, started: {p.product.math.name} by each warp group"
         case Publish():
