@@ -227,7 +227,7 @@ class Kernel:
         with self._lock:
             if self._compiled is None:
                 self._compiled = compile_cubin(
-                    self.source, self.arch, name=self.spec.name, slow=slow_to_compile(self.spec)
+                    self.source, self.lowered().target(self.arch), name=self.spec.name, slow=slow_to_compile(self.spec)
                 )
             return self._compiled
 
@@ -242,7 +242,9 @@ class Kernel:
 
         ir = kernel_of(self.lowered(variant), which)
         check_architecture(ir, gpu)
-        return GpuModule(ir, compile_for(emit_cuda(ir), gpu, name=ir.name, slow=slow_to_compile(self.spec)), gpu)
+        slow = slow_to_compile(self.spec)
+        built = compile_for(emit_cuda(ir), gpu, name=ir.name, slow=slow, retarget=ir.target)
+        return GpuModule(ir, built, gpu)
 
     def _on_host(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, named: Mapping[str, Any]) -> Any:
         from gemmgen.runtime import device as gpus

@@ -82,11 +82,13 @@ def repacked(program: Program, name: str, place: Place, size: tuple[int, int, in
     m, n, k = size
     if name == "C" or place.copy is not None or place.align >= program.alignment[name]:
         return place
+    x = program.matrix(name)
+    rows, columns = (m, k) if name == "A" else (k, n)
+    if name in program.aligned:
+        return _copy(x, columns, rows) if x.order == "row" else _copy(x, rows, columns)
     fetches = -(-n // program.tile[1]) if name == "A" else -(-m // program.tile[0])
     if fetches < FETCHES_WORTH_A_COPY or m * n * k < PRODUCTS_WORTH_A_COPY:
         return place
-    x = program.matrix(name)
-    rows, columns = (m, k) if name == "A" else (k, n)
     return _copy(x, columns, rows) if x.order == "row" else _copy(x, rows, columns)
 
 

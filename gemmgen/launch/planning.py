@@ -211,7 +211,7 @@ def _refuse_variant(
             )
     needs = program.alignment
     for name in OPERANDS:
-        need = min(variant.bytes(name), needs[name])
+        need = needs[name] if name in program.aligned else min(variant.bytes(name), needs[name])
         if places[name].align < need:
             raise ArgumentError(
                 f"{name} is aligned to {places[name].align} bytes (its address, its rows' length and the distance "

@@ -24,6 +24,7 @@ from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
+from gemmgen.lower.wgmma import GroupSums, first_sum, issue
 from gemmgen.tile.lane_sums import LaneSums, lane_sums
 from gemmgen.tile.statements import (
     AddLanes,
@@ -36,9 +37,11 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
     Steps,
     TileStmt,
@@ -71,10 +74,17 @@ class Parts:
 
 
 def parts_of(s: Scope, at: Place) -> Parts:
-    f = WarpFragments(s, at) if s.p.product.math.by_warp else Fragments(s, at)
+    f = fragments_of(s, at)
     sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
     staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
-    return Parts(s, at, f, Syncs(s), sums, staged)
+    return Parts(s, at, f, Syncs(s, first_sum(f) if s.p.asynchronous else None), sums, staged)
+
+
+def fragments_of(s: Scope, at: Place) -> Fragments:
+    """The registers of a product, as the block multiplies."""
+    if s.p.product.math.by_warp:
+        return WarpFragments(s, at)
+    return GroupSums(s, at) if s.p.product.math.by_group else Fragments(s, at)
 
 
 def walk(w: Parts, turn: Turn, body: Iterable[TileStmt]) -> Lowered:
@@ -95,6 +105,8 @@ def one(w: Parts, turn: Turn, t: TileStmt) -> Lowered:
             return _whole(w, turn, body) if whole else inner_steps(w.f, turn, t)
         case Bring():
             return bring(w.syncs, turn, t)
+        case Issue():
+            return issue(w.f, turn, t), turn
         case Ahead(count, body):
             return _ahead(w, turn, count, body)
         case Sync(ahead=ahead):
@@ -123,9 +135,9 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return w.staged.leave()
         case Finish():
             return _finish(w)
-        case EachTile() | Fragment() | Prepare() | AddUp():
+        case EachTile() | Programs() | Fragment() | Prepare() | AddUp():
             raise AssertionError(f"{type(t).__name__} is lowered with what holds it")
-        case Steps() | Inner() | Bring() | Ahead() | Sync():
+        case Steps() | Inner() | Bring() | Ahead() | Issue() | Sync():
             raise AssertionError("lowered where the walk is")
         case _:
             assert_never(t)

@@ -26,7 +26,15 @@ LADDER = (
     "splitk",
     "skinny",
 )
-LADDER_BF16 = ("mma", "mma_ldmatrix", "mma_swizzled", "mma_pipelined")
+LADDER_BF16 = (
+    "mma",
+    "mma_ldmatrix",
+    "mma_swizzled",
+    "mma_pipelined",
+    "wgmma",
+    "wgmma_roles",
+    "wgmma_persistent",
+)
 
 EXAMPLES = ("tf32", "gemm_bias_gelu", "batched")
 """Specs beside the ladders that show what a product can be asked for."""

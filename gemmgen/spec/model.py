@@ -14,8 +14,9 @@ from typing import Any, Literal
 from gemmgen.diagnostics import Span
 from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, EpilogueOperand, Matrix, Order
 from gemmgen.isa.math import FMA, MATHS, NAMES, Math
+from gemmgen.isa.wgmma import GROUP_THREADS
 
-Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "chain", "tune"]
+Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "roles", "chain", "tune"]
 
 ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
@@ -191,6 +192,13 @@ class Spec:
         choices=NAMES,
         example="mma 16x8x16",
     )
+    roles: str | None = setting(
+        None,
+        "warp groups that each run a program of their own: one brings tiles, the others multiply (needs math wgmma)",
+        line="roles",
+        form="roles",
+        example="producer 1, consumers 2",
+    )
     arch: str | None = setting(
         None,
         "architecture to compile for; default: the caller's or the GPU's",
@@ -345,7 +353,7 @@ class Spec:
     def threads(self) -> int:
         """Threads in a block."""
         if self.has("warptile"):
-            return WARP * self.warps[0] * self.warps[1]
+            return WARP * self.warps[0] * self.warps[1] + (GROUP_THREADS if self.roles else 0)
         return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1]) * self.lanes_k
 
 

@@ -44,8 +44,9 @@ def swizzles(row_bytes: int, long_rows: bool) -> bool:
 def idle_swizzle(spec: Spec) -> Iterator[str]:
     """A swizzle that is asked for and has no effect."""
     item = spec.matrices[0].dtype.bytes
-    if spec.way.by_warp:
-        yield from _idle_beside_tma(spec)
+    if not spec.way.plain:
+        if spec.way.by_warp:
+            yield from _idle_beside_tma(spec)
         return
     if spec.has("smemSwizzle") and item * spec.block[2] not in SWIZZLED:
         can = _or([nbytes // item for nbytes in SWIZZLED])
@@ -193,14 +194,15 @@ def _architecture(s: Subject) -> Iterator[Problem]:
 
 
 def _tma(s: Subject) -> Iterator[Problem]:
-    yield from _tma_order(s)
+    if s.spec.way.plain:
+        yield from _tma_order(s)
     for name, operand in (("pad_a", "A"), ("pad_b", "B")):
         if s.good(name) and operand not in beside_tma(s.spec) and (pad := getattr(s.spec, name)) > 0:
             message = f"tma writes a tile's rows one behind another, and {name} {pad} sets them apart"
             hint = either(f"leave {name} out" if s.mends(**{name: 0}) else "", _instead(s, "tma", "cpasync"))
             hint = f"{hint or 'tma needs rows without padding'}; smemSwizzle is TMA's way round bank conflicts"
             yield Problem(message, hint, s.span(name))
-    if s.good("BM", "BN", "BK") and not s.no_bk:
+    if s.good("BM", "BN", "BK") and not s.no_bk and not s.spec.way.by_group:
         yield from _tma_boxes(s)
         yield from _tma_alignment(s)
 
