@@ -229,7 +229,8 @@ def binding(busy: Mapping[str, float | None]) -> str | None:
 
 def is_asynchronous(e: Explanation) -> bool:
     """Whether the kernel moves data by instructions that the counters of loads and stores do not count."""
-    return any(isinstance(a.statement, Call) and not _adds(a) for a in e.counts.accesses)
+    calls = (a for a in e.counts.accesses if isinstance(a.statement, Call) and not _adds(a))
+    return any(a.space != "shared" or a.op == "store" for a in calls)
 
 
 def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:
@@ -252,7 +253,7 @@ def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:
         "expected_s": e.bound.total_s,
         "bound": e.bound.to_dict(),
         "dram_read_bytes": values.get(DRAM_READ),
-        "compulsory_bytes": compulsory_bytes(e.size, e.beta),
+        "compulsory_bytes": compulsory_bytes(e.size, e.beta, e.items, e.beside),
         "busy_percent": {r: values.get(name) for r, name in BUSY.items()},
         "replayed_wavefronts": {
             op: round(values[pipe] - values[COUNTERS[f"shared {op} wavefronts"]])

@@ -46,7 +46,7 @@ def bench(
         typer.Option(
             "--suite",
             metavar="NAME",
-            help="f32: gemmgen.matmul beside cuBLAS, warm, at many shapes (or at those of --sizes).",
+            help="f32, bf16, f16, tf32, or the latter with -nt: gemmgen.matmul beside cuBLAS, warm, at many shapes.",
         ),
     ] = None,
     shapes: Annotated[

@@ -26,10 +26,15 @@ def bench_suite(name: str, sizes: Sequence[tuple[int, int, int]] | None, layouts
     Raises UsageError for an unknown suite or layout, LaunchError where there is no GPU, BaselineError where there is
     no cuBLAS.
     """
+    from gemmgen.cli.tensor_suite import TENSOR_SUITES, rows_of
     from gemmgen.tune.suite import SUITES
 
+    if name in TENSOR_SUITES:
+        with output.progress("compiling") as shown:
+            described, found = rows_of(name, list(sizes) if sizes else list(SUITES["f32"]), shown.update)
+        return _told(name, described, found, json=json)
     if name not in SUITES:
-        raise exits.UsageError(f"no suite {name}; there is {', '.join(SUITES)}")
+        raise exits.UsageError(f"no suite {name}; there is {', '.join((*SUITES, *TENSOR_SUITES))}")
     shapes = list(sizes) if sizes else list(SUITES[name])
     cases = [(shape, layout) for layout in layouts_named(layouts) for shape in shapes]
     return bench_cases(name, cases, None, json=json)
@@ -56,8 +61,7 @@ def layouts_named(name: str) -> tuple[Layout, ...]:
 
 
 def bench_cases(name: str, cases: Sequence[tuple[Shape, Layout]], plot: str | None, *, json: bool) -> int:
-    from gemmgen.cli.machine import machine
-    from gemmgen.report.suite import Broken, Row, scatter, suite_dict, suite_table
+    from gemmgen.report.suite import Row, scatter
     from gemmgen.runtime.baseline import Cublas
     from gemmgen.runtime.device import required
 
@@ -74,10 +78,18 @@ def bench_cases(name: str, cases: Sequence[tuple[Shape, Layout]], plot: str | No
 
         write_file(Path(plot), scatter_image(good, Path(plot).suffix.removeprefix(".")))
         output.wrote(Path(plot))
+    return _told(name, description, rows, scatter(good) if plot == "-" else "", json=json)
+
+
+def _told(name: str, description: str, rows: Sequence[Row | Broken], plot: str = "", *, json: bool) -> int:
+    """Prints the rows of a suite; 1 where one could not be compared."""
+    from gemmgen.cli.machine import machine
+    from gemmgen.report.suite import Broken, suite_dict, suite_table
+
     if json:
         output.print_json({**machine(), **suite_dict(name, description, rows)})
     else:
-        output.result(suite_table(description, rows) + (f"\n\n{scatter(good)}" if plot == "-" else ""))
+        output.result(suite_table(description, rows) + (f"\n\n{plot}" if plot else ""))
     return exits.FAILED if any(isinstance(row, Broken) for row in rows) else exits.OK
 
 
@@ -106,14 +118,15 @@ def compare(shape: Shape, cublas: Cublas, layout: Layout = "nn") -> Row:
     from gemmgen.dispatch.matmul import choice_for, matmul
     from gemmgen.report.suite import Row
     from gemmgen.runtime.timing import KernelSide, bench
+    from gemmgen.tune.pool import orders_of
 
-    host = host_times(shape, layout)
+    host, o = host_times(shape, layout), orders_of(layout)
     choice = choice_for(*shape, layout=layout)
 
     def product(A: object, B: object, C: object, alpha: float, beta: float, stream: int) -> None:
         matmul(A, B, C, alpha, beta, stream)
 
-    done = bench([KernelSide("gemmgen.matmul", product), cublas], shape, warm=True, layout=layout)
+    done = bench([KernelSide("gemmgen.matmul", product), cublas], shape, warm=True, orders=(o.a, o.b, o.c))
     return Row(done, choice, bool(choice.spec.use & UNORDERED), layout, host)
 
 

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
 from gemmgen.dispatch.autotune import budget, capturing
+from gemmgen.dispatch.fused import Fused, one_product
+from gemmgen.dispatch.tensor import forget_tensor, out_type, tensor_kernel, tensor_type
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gemmgen.api.kernel import Kernel
-    from gemmgen.dispatch.select import Choice
+    from gemmgen.dispatch.select import Calls, Choice
     from gemmgen.dispatch.shipped import Winner
     from gemmgen.target import Gpu
     from gemmgen.tune.pool import Layout
@@ -43,9 +45,15 @@ def matmul(
     beta: float = 0.0,
     stream: Any = None,
     *,
+    out_dtype: Any = None,
+    precision: str = "exact",
     unordered: bool = False,
+    bias: Any = None,
+    residual: Any = None,
+    activation: str | None = None,
 ) -> Any:
-    """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU.
+    """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU;
+    for bfloat16 and float16 ones by tensor cores, C being of the same type or float32 (``out_dtype``).
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), all on one GPU (torch, CuPy, anything with DLPack), or NumPy arrays; C
     is updated in place and returned, or a new array where it is None (then beta is 0). The kernel is one of the user's
@@ -54,10 +62,29 @@ def matmul(
     are read as they lie. Without a GPU, NumPy arrays are computed on the simulator, by a kernel without asynchronous
     copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is enqueued on ``stream``, else
     on the current one, without waiting. ``unordered``: the kernel may add up in no fixed order, where that is faster;
-    else the result is the same bit by bit at every call. Raises ArgumentError for operands that do not fit.
+    else the result is the same bit by bit at every call. ``precision`` "tf32" multiplies float32 matrices by tensor
+    cores, which read 10 bits of each mantissa. Raises ArgumentError for operands that do not fit.
+
+    With ``bias`` (N,), ``activation`` (an entry of an epilogue, such as "gelu") or ``residual`` (M, N) the result is
+    activation(alpha * (A @ B) + beta * C + bias) + residual, in float32 before one rounding, by the same kernel with
+    that epilogue; ``out_dtype`` is the type of C, where it is not that of the kernel. A, B and C may be batches,
+    (batch, M, K) and so on, computed in one launch; an operand of two dimensions, or a batch of one, is shared by all.
     """
     if type(unordered) is not bool:
         unordered = flag("unordered", unordered)
+    fused = bias is not None or residual is not None or activation is not None
+    tensor = tensor_type(A, precision)
+    if tensor is not None:
+        c = None if C is None else one_product(_signature(C, "C"))
+        a, b = one_product(_signature(A, "A")), one_product(_signature(B, "B"))
+        found = tensor_kernel(tensor, out_type(tensor, out_dtype, C), a, b, c)
+        if fused:
+            return Fused(bias, residual, activation, out_dtype).run(found, A, B, C, alpha, beta, stream)
+        return found(A, B, C, alpha, beta, stream)
+    if fused or out_dtype is not None:
+        c = None if C is None else _signature(C, "C")
+        kernel = _kernel(_signature(A, "A"), _signature(B, "B"), c, unordered, "direct")
+        return Fused(bias, residual, activation, out_dtype).run(kernel, A, B, C, alpha, beta, stream)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")
@@ -189,14 +216,22 @@ def _tuned(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, un
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool = False) -> Kernel:
+def _kernel(
+    a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool = False, calls: Calls = "any"
+) -> Kernel:
     """The kernel for operands of these descriptions. What does not fit together, the kernel itself refuses."""
+    if 3 in (len(a[0]), len(b[0])):
+        one = _kernel(one_product(a), one_product(b), None if c is None else one_product(c), unordered, "in place")
+        return one.for_batches()
     asked = _question(a, b, c)
     if asked is None:
         matrices = len(a[0]) == len(b[0]) == 2 and (c is None or len(c[0]) == 2)
         return _kernel_of((1, 1, 1), (4, 4, 4), a[3] if matrices else HOST, False)
     shape, align, layout, turned = asked
-    return _kernel_of(shape, align, a[3], unordered, layout, turned)
+    if turned and calls != "any":
+        (n, m, k), (of_b, of_a, of_c) = shape, align
+        shape, align, layout, turned = (m, n, k), (of_a, of_b, of_c), _layout(_letter(a), _letter(b)), False
+    return _kernel_of(shape, align, a[3], unordered, layout, turned, calls)
 
 
 def _question(
@@ -249,7 +284,13 @@ def _aligned(described: tuple[Any, ...], letter: str) -> int:
 
 @lru_cache(maxsize=REMEMBERED)
 def _kernel_of(
-    shape: Shape, align: Align, device: int, unordered: bool, layout: Layout = "nn", turned: bool = False
+    shape: Shape,
+    align: Align,
+    device: int,
+    unordered: bool,
+    layout: Layout = "nn",
+    turned: bool = False,
+    calls: Calls = "any",
 ) -> Kernel:
     """``turned``: the shape and layout are those of C^T = B^T A^T, since C lies by columns."""
     from gemmgen.api.kernel import PATIENCE
@@ -260,8 +301,13 @@ def _kernel_of(
     gpu = devices.current() if device == HOST else devices.get(device)
     if gpu is None:
         return _shared(by_model(shape, align, gpu_named(SIMULATED_GPU), simple=True), "sim", None, PATIENCE, turned)
-    choice = _choice(shape, align, gpu.ordinal, unordered, layout)
+    choice = _choice(shape, align, gpu.ordinal, unordered, layout, calls)
     return _shared(choice.spec, "cuda", choice.spec.arch or gpu.arch, None, choice.swapped != turned)
+
+
+def shared_kernel(spec: Any, device: Any, arch: str | None, patience: float | None) -> Kernel:
+    """The one kernel of a spec."""
+    return _shared(spec, device, arch, patience)
 
 
 @lru_cache(maxsize=1024)
@@ -273,7 +319,9 @@ def _shared(spec: Any, device: Any, arch: str | None, patience: float | None, sw
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool, layout: Layout = "nn") -> Choice:
+def _choice(
+    shape: Shape, align: Align, ordinal: int, unordered: bool, layout: Layout = "nn", calls: Calls = "any"
+) -> Choice:
     from gemmgen.dispatch.select import choose as choose_among
     from gemmgen.dispatch.shipped import shipped
     from gemmgen.runtime import device as devices
@@ -285,7 +333,7 @@ def _choice(shape: Shape, align: Align, ordinal: int, unordered: bool, layout: L
     machine = None if ordinal == HOST else _machine(ordinal)
     own = () if machine is None else _own(machine.gpu, unordered, machine)
     stale = () if machine is None else _stale(machine, unordered)
-    return choose_among(shape, align, row, () if found is None else found.rows, own, unordered, stale, layout)
+    return choose_among(shape, align, row, () if found is None else found.rows, own, unordered, stale, layout, calls)
 
 
 @lru_cache(maxsize=16)
@@ -334,4 +382,5 @@ def forget() -> None:
     """Choose anew at the next calls, for example after tuning in this process."""
     for cached in (_kernel, _kernel_of, _shared, _choice, _machine, _own, _stale, _tuned):
         cached.cache_clear()
+    forget_tensor()
     _SEEN.clear()

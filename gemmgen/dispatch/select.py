@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 CLOSE = 1.1
 """Modelled times within this factor of the least do not tell which of two kernels is faster."""
 Source = Literal["shipped", "records", "model"]
+Calls = Literal["any", "direct", "in place"]
+"""How a kernel may be called: with operands swapped too; as the caller has them; and also without copies of them."""
 DTYPES = ("f32",)
 """Element types that are chosen for."""
 
@@ -55,6 +57,7 @@ def choose(
     unordered: bool = False,
     stale: Sequence[Winner] = (),
     layout: Layout = "nn",
+    calls: Calls = "any",
 ) -> Choice:
     """The kernel for a shape: tuned for exactly it, by the user or else as shipped; else the model's.
 
@@ -70,12 +73,17 @@ def choose(
             continue
         spec = legal(winner.spec, gpu)
         swapped = None if spec is None else served(spec, layout)
-        if spec is not None and swapped is not None and (unordered or not spec.unordered):
+        if (
+            spec is not None
+            and swapped is not None
+            and (unordered or not spec.unordered)
+            and not (swapped and calls != "any")
+        ):
             return Choice(spec, source, winner.shape, winner.seconds, swapped)
     prior = [spec for spec in _specs_for(stale, shape, align, gpu) if unordered or not spec.unordered]
     cover = cover_for(gpu)
     if cover is not None:
-        return by_cover(shape, align, layout, cover, prior)
+        return by_cover(shape, align, layout, cover, prior, calls)
     return Choice(by_model(shape, align, gpu, unordered=unordered, prior=prior), "model")
 
 
@@ -104,12 +112,18 @@ def _parsed(text: str) -> Spec | None:
 # --- By the cover -----------------------------------------------------------------------------------------------------
 
 
-def by_cover(shape: Shape, align: Align, layout: Layout, cover: Cover, prior: Sequence[Spec] = ()) -> Choice:
+def by_cover(
+    shape: Shape, align: Align, layout: Layout, cover: Cover, prior: Sequence[Spec] = (), calls: Calls = "any"
+) -> Choice:
     """The kernel of the cover with the least modelled time; of those that are CLOSE to it, one of the ``prior``'s."""
     import numpy as np
 
     rows = rows_of(layout, cover)
     seconds = modelled(shape, align, rows, cover)
+    if calls != "any":
+        seconds = np.where(rows.swapped, np.inf, seconds)
+    if calls == "in place":
+        seconds = seconds * np.where(rows.copied[0] | rows.copied[1], 1e3, 1.0)
     best = int(np.argmin(seconds))
     keys = {key_of(spec) for spec in prior}
     if keys:

@@ -13,16 +13,18 @@ from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Alloc, For, If, Let, LetPointer, Stmt
 from gemmgen.isa.table import Completion
 from gemmgen.lower.bring import bring
+from gemmgen.lower.chain import pointers
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.mma import WarpFragments
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, Source
-from gemmgen.lower.scope import Scope, let, loop
+from gemmgen.lower.scope import Scope, let, loop, stride_of
 from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
+from gemmgen.lower.wgmma import GroupSums, first_sum, issue
 from gemmgen.tile.lane_sums import LaneSums, lane_sums
 from gemmgen.tile.statements import (
     AddLanes,
@@ -35,9 +37,11 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
     Steps,
     TileStmt,
@@ -70,10 +74,17 @@ class Parts:
 
 
 def parts_of(s: Scope, at: Place) -> Parts:
-    f = WarpFragments(s, at) if s.p.product.math.by_warp else Fragments(s, at)
+    f = fragments_of(s, at)
     sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
     staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
-    return Parts(s, at, f, Syncs(s), sums, staged)
+    return Parts(s, at, f, Syncs(s, first_sum(f) if s.p.asynchronous else None), sums, staged)
+
+
+def fragments_of(s: Scope, at: Place) -> Fragments:
+    """The registers of a product, as the block multiplies."""
+    if s.p.product.math.by_warp:
+        return WarpFragments(s, at)
+    return GroupSums(s, at) if s.p.product.math.by_group else Fragments(s, at)
 
 
 def walk(w: Parts, turn: Turn, body: Iterable[TileStmt]) -> Lowered:
@@ -94,6 +105,8 @@ def one(w: Parts, turn: Turn, t: TileStmt) -> Lowered:
             return _whole(w, turn, body) if whole else inner_steps(w.f, turn, t)
         case Bring():
             return bring(w.syncs, turn, t)
+        case Issue():
+            return issue(w.f, turn, t), turn
         case Ahead(count, body):
             return _ahead(w, turn, count, body)
         case Sync(ahead=ahead):
@@ -122,9 +135,9 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return w.staged.leave()
         case Finish():
             return _finish(w)
-        case EachTile() | Fragment() | Prepare() | AddUp():
+        case EachTile() | Programs() | Fragment() | Prepare() | AddUp():
             raise AssertionError(f"{type(t).__name__} is lowered with what holds it")
-        case Steps() | Inner() | Bring() | Ahead() | Sync():
+        case Steps() | Inner() | Bring() | Ahead() | Issue() | Sync():
             raise AssertionError("lowered where the walk is")
         case _:
             assert_never(t)
@@ -154,11 +167,14 @@ def _kept(w: Parts, shared: LaneSums, out: list[Stmt]) -> Place:
 
 
 def _store(w: Parts) -> list[Stmt]:
+    beside = w.s.p.beside if w.s.p.applied else ()
+    batch = {x.name: w.s.batch * stride_of(x) for x in beside} if w.s.p.batched else {}
+    begin, w.s.beside = pointers(beside, w.s.origin("m"), w.s.origin("n"), batch)
     if w.sums is not None:
-        return w.sums.finish(w.guarded)
+        return [*begin, *w.sums.finish(w.guarded)]
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)
     if not isinstance(w.s.p.sums, InMemory):
-        return own
+        return [*begin, *own]
     # Adding zeros would only cost time, and alpha times zero need not be zero.
     return [If(Const(0).lt(w.s.depth), tuple(own), why="a block without a part of K has nothing to add")]
 

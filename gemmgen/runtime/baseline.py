@@ -32,12 +32,14 @@ class BaselineError(GemmgenError):
 
 @dataclass(frozen=True)
 class _Library:
-    """cuBLAS with a handle of its own; ``sgemm`` takes cuBLAS's own arguments, after a stream. May be captured."""
+    """cuBLAS with a handle of its own; ``sgemm`` and ``gemm_ex`` take cuBLAS's own arguments, after a stream. May be
+    captured."""
 
     package: str
     handle: int
     version: int
     sgemm: Callable[..., None]
+    gemm_ex: Callable[..., None]
     destroy: Callable[[int], None]
 
 
@@ -175,11 +177,15 @@ def _library(package: str, functions: _Functions) -> _Library:
         workspace.use(handle, stream)
         functions.sgemm(handle, *arguments)
 
+    def gemm_ex(stream: int, handle: int, *arguments: Any) -> None:
+        workspace.use(handle, stream)
+        functions.gemm_ex(handle, *arguments)
+
     def destroy(handle: int) -> None:
         functions.destroy(handle)
         workspace.free()
 
-    return _Library(package, handle, functions.get_version(handle), sgemm, destroy)
+    return _Library(package, handle, functions.get_version(handle), sgemm, gemm_ex, destroy)
 
 
 class _Functions(Protocol):
@@ -192,6 +198,7 @@ class _Functions(Protocol):
     def set_stream(self, handle: int, stream: int, /) -> None: ...
     def set_workspace(self, handle: int, address: int, size: int, /) -> None: ...
     def sgemm(self, handle: int, /, *arguments: int) -> None: ...
+    def gemm_ex(self, handle: int, /, *arguments: int) -> None: ...
 
 
 def _nvmath() -> _Library:

@@ -34,7 +34,7 @@ from gemmgen.sim.index import Scope, form_of
 from gemmgen.sim.lanes import NOBODY, Active, Batch, Bools, Data, Ints, Truth, as_truth, narrow
 from gemmgen.sim.machine import Machine
 from gemmgen.sim.memory import Memory
-from gemmgen.sim.shadow import Touch, touched, units_of
+from gemmgen.sim.shadow import SharedShadow, Touch, touched, units_of
 
 ENGINE_ALIGN = 16
 """Bytes to which a matrix and its rows must be aligned for the TMA engine (CUDA driver API, cuTensorMapEncodeTiled)."""
@@ -62,6 +62,27 @@ class Flight:
     def part(self, which: Bools) -> Flight:
         """That of some of the lanes, [n]."""
         return self if which.all() else Flight(self.buffer, self.units[:, which], self.lanes[which])
+
+
+@dataclass(frozen=True)
+class InUse:
+    """Elements [n, lanes] of shared memory that an instruction reads until it is waited for."""
+
+    memory: Memory
+    shadow: SharedShadow
+    site: Site
+    places: Ints
+    units: Ints
+    lanes: Ints
+
+    def values(self) -> Data:
+        """What they are now, [n, lanes]."""
+        found: Data = self.memory.flat[self.places]
+        return found
+
+    def end(self) -> None:
+        """They have been read."""
+        self.shadow.end_use(self.units, self.lanes)
 
 
 @dataclass(frozen=True)
@@ -133,6 +154,12 @@ class RegisterArgument:
         first = self.element.at()
         if self.element.check(first, len(values), self.active, reads=False):
             self.element.register.put(first, len(values), self.active, values)
+
+    def accumulate(self, values: Data, lanes: Ints) -> None:
+        """Add ``values`` [width, n] in these lanes to the elements from the one that is named on."""
+        first = self.element.at()
+        if self.element.check(first, len(values), self.active, reads=True):
+            self.element.register.window(first, len(values))[:, lanes] += values
 
 
 @dataclass(frozen=True)
@@ -236,6 +263,23 @@ class MemoryArgument:
         units = units_of(places, memory.scale)
         m.shared_shadow(self.array.name).launch(site, units, lanes, engine)
         return Flight(self.array.name, units, lanes)
+
+    def use(self, at: Ints, lanes: Ints) -> InUse:
+        """Begin to read elements ``at`` [n, lanes] of this array, for one lane of each warp group; they may not be
+        overwritten until that ends."""
+        m, memory, site = self.machine, self.memory, self._site("load", 1, "engine")
+        outside = (at < 0) | (at >= memory.size)
+        if outside.any():
+            column = int(np.argmax(outside.any(axis=0)))
+            m.report(
+                "out-of-bounds", site, int(lanes[column]), int(at[:, column].max()), "a product reads past the end"
+            )
+            at = np.clip(at, 0, memory.size - 1)
+        places = at + memory.base + m.batch.block[lanes] * memory.block_size
+        units = units_of(places, memory.scale)
+        shadow = m.shared_shadow(self.array.name)
+        shadow.use(site, units, lanes)
+        return InUse(memory, shadow, site, places, units, lanes)
 
     def enter(self) -> tuple[Ints, Ints]:
         """Write a barrier itself, uncounted: the lanes that do, and the number of the barrier in each."""

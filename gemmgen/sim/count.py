@@ -100,6 +100,7 @@ def counters(sites: Iterable[Site], math: Mapping[Pipe, int]) -> dict[str, Any]:
     return {
         **{space: {op: total(space, op) for op in ("load", "store")} for space in TOTALS},
         "fma": math.get(FMA.pipe, 0) // FMA.flops,
+        **({"tensor": math["tensor"]} if math.get("tensor") else {}),
         "accesses": [_access(s, c) for s, c in counted],
     }
 
@@ -131,6 +132,8 @@ def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         accesses = [x | {k: x[k] + y[k] for k in keys if k in x} for x, y in zip(accesses, b["accesses"], strict=True)]
     else:  # launches of different variants: list both
         accesses += b["accesses"]
-    return {
-        space: {op: {k: v + b[space][op][k] for k, v in a[space][op].items()} for op in a[space]} for space in TOTALS
-    } | {"fma": a["fma"] + b["fma"], "accesses": accesses}
+    return (
+        {space: {op: {k: v + b[space][op][k] for k, v in a[space][op].items()} for op in a[space]} for space in TOTALS}
+        | {name: a.get(name, 0) + b.get(name, 0) for name in ("fma", "tensor") if name in a or name in b}
+        | {"accesses": accesses}
+    )

@@ -44,11 +44,24 @@ def swizzles(row_bytes: int, long_rows: bool) -> bool:
 def idle_swizzle(spec: Spec) -> Iterator[str]:
     """A swizzle that is asked for and has no effect."""
     item = spec.matrices[0].dtype.bytes
-    if spec.way.by_warp:
+    if not spec.way.plain:
+        if spec.way.by_warp:
+            yield from _idle_beside_tma(spec)
         return
     if spec.has("smemSwizzle") and item * spec.block[2] not in SWIZZLED:
         can = _or([nbytes // item for nbytes in SWIZZLED])
         yield f"smemSwizzle has no effect on rows of BK {spec.block[2]}; BK {can} can be swizzled"
+
+
+def _idle_beside_tma(spec: Spec) -> Iterator[str]:
+    """Rows of a tile that are too long for the TMA engine to swizzle, as cp.async does."""
+    bm, bn, bk = spec.block
+    rows = ("A", bk if spec.A.order == "row" else bm), ("B", bn if spec.B.order == "row" else bk)
+    for x, extent in rows if spec.has("smemSwizzle") and spec.has("tma") else ():
+        item = spec.matrices[0].dtype.bytes
+        if item * extent not in SWIZZLED:
+            most = SWIZZLED[-1] // item
+            yield f"smemSwizzle has no effect on {x}: TMA swizzles rows of {most} elements at most, not {extent}"
 
 
 def pipeline_problems(s: Subject) -> Iterator[Problem]:
@@ -81,6 +94,10 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield Problem(message, hint, s.span("persistent", "use clusterReduce"))
     if s.spec.has("tma"):
         yield from _tma(s)
+        if s.spec.has("batched"):
+            message = "batched moves from matrix to matrix by strides, and a tensor map of tma is of one matrix"
+            hint = either(_instead(s, "tma", "cpasync"), s.leaving("batched")) or "leave one of the two out"
+            yield Problem(message, hint, s.span("use batched", "use tma"))
 
 
 def beside_tma(spec: Spec) -> frozenset[str]:
@@ -177,14 +194,15 @@ def _architecture(s: Subject) -> Iterator[Problem]:
 
 
 def _tma(s: Subject) -> Iterator[Problem]:
-    yield from _tma_order(s)
+    if s.spec.way.plain:
+        yield from _tma_order(s)
     for name, operand in (("pad_a", "A"), ("pad_b", "B")):
         if s.good(name) and operand not in beside_tma(s.spec) and (pad := getattr(s.spec, name)) > 0:
             message = f"tma writes a tile's rows one behind another, and {name} {pad} sets them apart"
             hint = either(f"leave {name} out" if s.mends(**{name: 0}) else "", _instead(s, "tma", "cpasync"))
             hint = f"{hint or 'tma needs rows without padding'}; smemSwizzle is TMA's way round bank conflicts"
             yield Problem(message, hint, s.span(name))
-    if s.good("BM", "BN", "BK") and not s.no_bk:
+    if s.good("BM", "BN", "BK") and not s.no_bk and not s.spec.way.by_group:
         yield from _tma_boxes(s)
         yield from _tma_alignment(s)
 
@@ -192,7 +210,7 @@ def _tma(s: Subject) -> Iterator[Problem]:
 def _tma_order(s: Subject) -> Iterator[Problem]:
     """What is contiguous in memory is contiguous in the tile."""
     spec, beside = s.spec, beside_tma(s.spec)
-    if len(beside) == 1:
+    if len(beside) == 1 or spec.way.by_warp:  # tensor cores read tiles as their matrices lie
         return
     if s.good("A") and spec.A.order == "row" and spec.has("transposeA"):
         message = "tma cannot transpose, and transposeA stores A's rows as columns"

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
 from gemmgen.ir.verifier import enabled
+from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.table import Completion
+from gemmgen.isa.wgmma import ATOM, GROUP_THREADS, REGISTERS
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import swizzles
 from gemmgen.tile.lane_sums import lane_sums
-from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
+from gemmgen.tile.program import Buffer, Copy, Group, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
 from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, turned, widest
@@ -33,7 +35,10 @@ Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
 
 def start(spec: Spec, variant: Variant) -> TileProgram:
     """One thread an output piece, straight from global memory, consecutive threads down a column of C."""
-    (bm, bn, _), (tm, tn) = spec.block, spec.thread
+    (bm, bn, _), (tm, tn) = spec.block, spec.piece
+    if spec.way.by_group:
+        # The TMA engine alone brings tiles, so that the launch plan copies rows that it cannot address.
+        variant = replace(variant, align=tuple((x, VECTOR_BYTES if x in "AB" else b) for x, b in variant.align))
     walk: Dim = "m" if spec.C.order == "row" else "n"
     levels = (Level("lane", bm // tm, bn // tn, walk), Level("thread", tm, tn))
     return TileProgram(
@@ -45,6 +50,7 @@ def start(spec: Spec, variant: Variant) -> TileProgram:
         Output(),
         min_blocks=spec.min_blocks,
         summary=spec.comment,
+        chain=chain_of(spec.epilogue),
     )
 
 
@@ -59,7 +65,7 @@ def smem(p: TileProgram, spec: Spec) -> TileProgram:
 
 def as_it_lies(p: TileProgram, spec: Spec) -> TileProgram:
     """Tensor cores take fragments from either order: a tile is stored as its matrix lies, and never transposed."""
-    if not spec.way.by_warp:
+    if spec.way.plain:
         return p
     flip = tuple(
         b if b.layout.contiguous == p.contiguous(b.operand) else replace(b, layout=b.layout.transposed)
@@ -95,14 +101,22 @@ def pad(operand: Literal["A", "B"]) -> Rewrite:
 
 def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Pieces of A's rows are permuted, where a row is as long as the pattern needs; with tensor cores B's too."""
-    both = spec.way.by_warp
+    both, engine = not spec.way.plain, spec.has("tma") and not spec.way.by_group
     swizzled = tuple(
-        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both)))
+        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both and not engine)))
         if both or b.operand == "A"
         else b
         for b in p.buffers
     )
+    if spec.way.by_group:
+        swizzled = tuple(replace(b, layout=_in_panels(b)) for b in swizzled)
     return replace(p, buffers=swizzled)
+
+
+def _in_panels(b: Buffer) -> Layout:
+    """Rows in parts of as many bytes as the swizzle permutes: what tensor cores read at a time."""
+    atom = b.dtype.elements(ATOM)
+    return b.layout if b.layout.extents[1] <= atom else replace(b.layout, panel=atom)
 
 
 def warptile(p: TileProgram, spec: Spec) -> TileProgram:
@@ -122,7 +136,7 @@ def warptile(p: TileProgram, spec: Spec) -> TileProgram:
 def mma(p: TileProgram, spec: Spec) -> TileProgram:
     """The lanes of a warp multiply together: each has the sums that the instruction gives it, whatever C's order."""
     way = spec.way
-    if not way.by_warp:
+    if way.plain:
         return p
     levels = tuple(replace(x, walk="n") if x.name == "lane" else x for x in p.product.levels)
     return replace(p, product=replace(p.product, levels=levels, math=way))
@@ -307,6 +321,14 @@ def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, sums=replace(p.sums, early=True))
 
 
+def roles(p: TileProgram, spec: Spec) -> TileProgram:
+    """A warp group of its own brings tiles, and gives registers that it does not need to those that multiply."""
+    if spec.roles is None:
+        return p
+    kept, taken = REGISTERS[p.consumers // GROUP_THREADS]
+    return replace(p, producer=Group("producer", GROUP_THREADS, kept or None), consumer_registers=taken)
+
+
 def cta_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Blocks that run at one time compute tiles of few rows and few columns, not of one long row."""
     return replace(p, group_m=spec.cta_swizzle)
@@ -378,6 +400,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("dependentLaunch", dependent_launch),
     ("cta_swizzle", cta_swizzle),
     ("persistent", persistent),
+    (None, roles),
     (None, guards),
 )
 

@@ -21,8 +21,10 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
+    Programs,
     Publish,
     Steps,
     TileStmt,
@@ -39,7 +41,17 @@ def sequence(p: TileProgram) -> Statements:
 
 def unordered(p: TileProgram) -> Statements:
     """The same without any synchronisation."""
+    if p.producer is not None:
+        return (_programs(p),)
     return (EachTile(_tile_of_c(p)),) if p.persistent else _tile_of_c(p)
+
+
+def _programs(p: TileProgram) -> Programs:
+    """One group brings tile after tile, as stages become free; the others multiply them."""
+    each = (lambda body: (EachTile(body),)) if p.persistent else (lambda body: body)
+    issued = Issue(tuple(b.name for b in p.buffers))
+    bring = Bring(p.landing(Completion.BARRIER), 0)
+    return Programs(each((Steps((bring,)),)), each((Clear(), Steps((issued,)), *_tail(p))))
 
 
 def _tile_of_c(p: TileProgram) -> Statements:
@@ -47,6 +59,9 @@ def _tile_of_c(p: TileProgram) -> Statements:
     if not p.copies:
         return (Clear(), Inner((*_fragments(p), Multiply()), whole=True), *_tail(p))
     found = _arrivals(p)
+    if p.asynchronous:
+        issued = Issue(tuple(b.name for b in p.buffers))
+        return (Clear(), *found.before, Steps((*found.early, issued, *found.late)), *_tail(p))
     steps = Inner((*_fragments(p), Multiply(behind=p.pipeline.prefetch)), brings=found.inside)
     return (Clear(), *found.before, Steps((*found.early, steps, *found.late)), *_tail(p))
 

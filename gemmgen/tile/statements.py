@@ -47,6 +47,14 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class Issue:
+    """Each warp group starts acc += a x b of the whole tile, which the tensor cores read from these buffers until the
+    products are waited for."""
+
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Ahead:
     """``body`` for each of the first ``count`` tiles, before the loop."""
 
@@ -112,6 +120,14 @@ class EachTile:
 
 
 @dataclass(frozen=True)
+class Programs:
+    """Warp groups that run different programs at the same time: one brings tiles, the others use them."""
+
+    producer: tuple[TileStmt, ...]
+    consumers: tuple[TileStmt, ...]
+
+
+@dataclass(frozen=True)
 class Prepare:
     """In a kernel before the main one: C = beta * C, for blocks to add to."""
 
@@ -123,10 +139,12 @@ class AddUp:
 
 TileStmt: TypeAlias = (
     EachTile
+    | Programs
     | Clear
     | Bring
     | Fragment
     | Multiply
+    | Issue
     | Ahead
     | Steps
     | Inner

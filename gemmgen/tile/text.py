@@ -20,9 +20,11 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
     Steps,
     TileStmt,
@@ -79,6 +81,11 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
             yield f"acc = registers f32 [{thread.m}, {thread.n}]{times} = 0"
+        case Programs(producer, consumers):
+            for name, body in (("producer", producer), ("consumers", consumers)):
+                yield f"{name}:"
+                for x in body:
+                    yield from (f"  {line}" for line in _stmt(p, x))
         case EachTile(body):
             yield "for each of this block's tiles of C at (bm, bn), one after another:"
             for x in body:
@@ -105,6 +112,8 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield f"acc += a x b of the previous step{by}" if behind else f"acc += a x b{by}"
         case AddLanes():
             yield f"acc = the sums of acc over each {p.product.lanes_k} neighbouring lanes, of which each keeps a part"
+        case Issue():
+            yield f"acc += a x b of the whole tile, started: {p.product.math.name} by each warp group"
         case Publish():
             yield f"sums = acc   {_piece(p)} bytes per store, in the place of {_tiles(p)}"
         case Gather():
@@ -140,6 +149,12 @@ def _sync(s: Sync) -> Iterator[str]:
             yield f"each warp releases tile {_tile(0)}"
         case Kind.EMPTY, _:
             yield f"wait until all warps released the stage of tile {_tile(s.ahead)}"
+        case Kind.PRODUCTS, Side.RELEASE:
+            yield "commit these products as a group"
+        case Kind.PRODUCTS, _:
+            yield f"{'wait for the products':<24}# {s.hazard}"
+        case Kind.REGISTERS, _:
+            yield f"{'fence the registers':<24}# {s.hazard}"
         case Kind.SET_UP, _:
             yield f"{'set up a barrier per stage':<28}# {s.hazard}"
         case Kind.BLOCK | Kind.CLUSTER, _:

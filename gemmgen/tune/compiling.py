@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import CompileError, GemmgenError
@@ -43,7 +44,9 @@ def compile_candidate(spec: Spec, shape: Shape, target: Target) -> Compiled | Fa
     try:
         for variant in variants_for(spec, shape):
             ir = lower(spec, variant)
-            built = compile_target(emit_cuda(ir), target, name=ir.name, slow=slow_to_compile(spec))
+            built = compile_target(
+                emit_cuda(ir), replace(target, arch=ir.target(target.arch)), name=ir.name, slow=slow_to_compile(spec)
+            )
             judged = _judge(spec, built)
             if isinstance(judged, Failed):
                 return judged

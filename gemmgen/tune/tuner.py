@@ -93,6 +93,11 @@ class TuneResult:
 
         return result_text(self)
 
+    def _repr_html_(self) -> str:
+        from gemmgen.tune.printed import result_html
+
+        return result_html(self)
+
     @property
     def pruning(self) -> list[tuple[str, str, int]]:
         """(by, why, how many) were left out before compiling."""

@@ -50,11 +50,13 @@ class Worker:
 
     def shape(self, size: Sequence[int], warm: bool, seed: int, layout: str = "nn") -> None:
         from gemmgen.runtime.problem import Problem
+        from gemmgen.tune.pool import LAYOUTS, orders_of
 
         m, n, k = size
+        o = orders_of(next(x for x in LAYOUTS if x == layout))
         if self.problem is not None:
             self.problem.__exit__()
-        self.problem = Problem.make((m, n, k), self.device, beta=0.0, warm=warm, seed=seed, layout=layout)
+        self.problem = Problem.make((m, n, k), self.device, beta=0.0, warm=warm, seed=seed, orders=(o.a, o.b, o.c))
         self.answer("ready")
 
     def batch(self, specs: Sequence[str], rounds: int, sample_s: float, warm_up_s: float) -> None:
