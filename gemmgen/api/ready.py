@@ -56,7 +56,8 @@ def made(spec: Spec, variant: Variant, target: Target) -> Ready:
     whole = lower(spec, variant)
     slow, found = slow_to_compile(spec), []
     for ir in whole.kernels:
-        built = compile_target(emit_cuda(ir), target, name=ir.name, slow=slow)
+        for_it = replace(target, arch=ir.target(target.arch))
+        built = compile_target(emit_cuda(ir), for_it, name=ir.name, slow=slow)
         found.append((ir.part, launchable(ir), built))
     assert whole.program is not None
     return Ready(whole.program, tuple(found))
