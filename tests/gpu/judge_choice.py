@@ -184,7 +184,7 @@ def main() -> int:
     given = parser.parse_args()
     import torch
 
-    torch.cuda.init()
+    torch.empty(1, device="cuda")  # makes the context that everything below uses
     device = devices.required()
     target, gpu = choose_target(device.cc, supported_archs()), gpu_of(device)
     bench, cublas = Bench(device, (4 * 10**8,) * 3), Cublas(device)
