@@ -25,6 +25,7 @@ from gemmgen.cli.picture import picture
 from gemmgen.cli.play import play
 from gemmgen.cli.profile import profile
 from gemmgen.cli.tune import tune
+from gemmgen.cli.warm import warm
 
 HELP = """A compiler for tiled matrix multiplication on NVIDIA GPUs.
 
@@ -72,6 +73,7 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("ladder")(ladder)
 app.command("tune")(tune)
+app.command("warm")(warm)
 app.command("explain")(explain)
 app.command("diff")(diff)
 app.command("ablate")(ablate)

@@ -58,6 +58,12 @@ class DeviceArray:
         """The same memory as elements of another type of the same size."""
         return DeviceArray(self.address, self.shape, self.strides, dtype, self.device, owner=self)
 
+    @property
+    def turned(self) -> DeviceArray:
+        """The transposed matrix, in the same memory."""
+        owner = self if self.owner is None else self.owner
+        return DeviceArray(self.address, self.shape[::-1], self.strides[::-1], self.dtype, self.device, owner)
+
     def numpy(self) -> Any:
         """The values on the host; waits for the whole GPU."""
         import numpy as np

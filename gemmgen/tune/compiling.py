@@ -23,8 +23,9 @@ PORT_STALL = 0.6
 def variants_for(spec: Spec, shape: Shape) -> list[Variant]:
     """The variants that a product of packed matrices launches."""
     from gemmgen.launch import plan_aligned
+    from gemmgen.tune.features import own_shape
 
-    m, n, k = shape
+    m, n, k = own_shape(spec, shape)
     orders = (spec.A.order, spec.B.order, spec.C.order)
     sizes = ((m, k), (k, n), (m, n))
     strides = tuple((c, 1) if o == "row" else (1, r) for (r, c), o in zip(sizes, orders, strict=True))
