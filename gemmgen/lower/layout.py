@@ -26,7 +26,10 @@ def tile_array(s: Scope, b: Buffer) -> Array:
         cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
     if b.layout.panels > 1:
         panel = s.constant(
-            "PANEL_C" if b.operand == "C" else "PANEL", b.layout.panel, str(b.layout.panel), "elements of a row of a tile that lie together"
+            "PANEL_C" if b.operand == "C" else "PANEL",
+            b.layout.panel,
+            str(b.layout.panel),
+            "elements of a row of a tile that lie together",
         )
         lead, cols = (*lead, cols // panel), panel
     return Array(b.name, "shared", b.dtype, (*lead, rows, cols), align=align, over=b.over)
