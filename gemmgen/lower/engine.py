@@ -9,14 +9,22 @@ from gemmgen.ir.kernel import TensorMap
 from gemmgen.ir.nodes import Array, Call, MapRef, Ref, Stmt
 from gemmgen.isa.async_copy import tma_load
 from gemmgen.isa.table import Completion
+from gemmgen.isa.wgmma import ROWS
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import Scope
-from gemmgen.tile.program import Copy, TileProgram
+from gemmgen.tile.program import Buffer, Copy, TileProgram
 
 
 def tensor_maps(p: TileProgram) -> tuple[TensorMap, ...]:
     """What the engine knows of each operand that it brings."""
-    return tuple(_map(p, c.operand) for c in p.landing(Completion.BARRIER))
+    maps = tuple(_map(p, c.operand) for c in p.landing(Completion.BARRIER))
+    return maps if p.output.box is None else (*maps, _map_of_c(p.output.box))
+
+
+def _map_of_c(tile: Buffer) -> TensorMap:
+    """What the engine knows of C: boxes of a warp group's rows."""
+    width = tile.layout.panel or tile.layout.extents[1]
+    return TensorMap("mapC", "C", (width, ROWS), tile.dtype.bytes * width, tile.dtype)
 
 
 def _map(p: TileProgram, operand: str) -> TensorMap:

@@ -68,8 +68,8 @@ def roles_of(w: Parts, placement: Placement, tiles: Tiles, s: Programs, turn: Tu
 def _program(w: Parts, placement: Placement, tiles: Tiles, body: tuple[TileStmt, ...], turn: Turn) -> Body:
     """One of the programs, of which only that with an end has an epilogue."""
     match body:
-        case (EachTile(inner),):
-            return (_each_tile(w, placement, tiles, inner),)
+        case (EachTile(inner), *ending):
+            return (_each_tile(w, placement, tiles, inner), *walk(w, turn, ending)[0])
         case _:
             return _tile_of_c(w, turn, body, ())
 

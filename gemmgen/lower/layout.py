@@ -8,7 +8,7 @@ from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import Array, Ref
 from gemmgen.ir.types import VECTOR_BYTES, Dim
 from gemmgen.lower.scope import Scope
-from gemmgen.tile.program import Buffer, Layout
+from gemmgen.tile.program import SWIZZLE_ALIGN, Buffer, Layout
 
 BANK_UNITS = 8
 """Pieces of 16 bytes in one row of all banks."""
@@ -20,16 +20,25 @@ def tile_array(s: Scope, b: Buffer) -> Array:
     lead: tuple[Expr, ...] = ()
     if b.stages > 1:
         lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
-    align = VECTOR_BYTES if b.over else s.p.copy(b.operand).via.align(b.layout)
+    align = _align(s, b)
     if b.layout.pad:
         why = f"padding elements after each row of {b.name}"
         cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
     if b.layout.panels > 1:
         panel = s.constant(
-            "PANEL", b.layout.panel, str(b.layout.panel), "elements of a row of a tile that lie together"
+            "PANEL_C" if b.operand == "C" else "PANEL",
+            b.layout.panel,
+            str(b.layout.panel),
+            "elements of a row of a tile that lie together",
         )
         lead, cols = (*lead, cols // panel), panel
     return Array(b.name, "shared", b.dtype, (*lead, rows, cols), align=align, over=b.over)
+
+
+def _align(s: Scope, b: Buffer) -> int:
+    if b.over:
+        return VECTOR_BYTES
+    return SWIZZLE_ALIGN if b.operand == "C" else s.p.copy(b.operand).via.align(b.layout)
 
 
 def element_of(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Array, Call, If, Ref, Stmt, Sync
 from gemmgen.ir.types import U64, WARP
-from gemmgen.isa import wgmma
+from gemmgen.isa import bulk_store, wgmma
 from gemmgen.isa.async_copy import (
     CP_ASYNC_COMMIT,
     MBARRIER_EXPECT,
@@ -24,6 +24,7 @@ from gemmgen.isa.async_copy import (
 )
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.isa.table import Completion
+from gemmgen.isa.wgmma import GROUP_THREADS
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import Scope
 from gemmgen.tile.statements import TileStmt
@@ -31,6 +32,7 @@ from gemmgen.tile.syncs import Kind, Side
 from gemmgen.tile.syncs import Sync as Derived
 
 RELEASE, EARLY, GROUPS, MATH = "use release", "use dependentLaunch", "use cpasync", "math"
+STORE = "use tmaStore"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,14 @@ class Syncs:
                 return [Call(MBARRIER_RELEASE, (_of(self.empty, at),), why, RELEASE)]
             case Kind.EMPTY, _:
                 return [Call(MBARRIER_WAIT, (_of(self.empty, at), at.parity), why, RELEASE)]
+            case Kind.HANDOVER, _:
+                return [Call(bulk_store.FENCE, (), why, STORE), self._group_sync()]
+            case Kind.STORED, Side.RELEASE:
+                return [self._by_one_of_a_group(Call(bulk_store.COMMIT, (), why, STORE))]
+            case Kind.STORED, Side.BOTH:  # nobody else uses the tile any more
+                return [self._by_one_of_a_group(Call(bulk_store.WAIT_READ, (), why, STORE))]
+            case Kind.STORED, _:
+                return [self._by_one_of_a_group(Call(bulk_store.WAIT_READ, (), why, STORE)), self._group_sync()]
             case Kind.PRODUCTS, Side.RELEASE:
                 return [Call(wgmma.COMMIT, (), why, MATH)]
             case Kind.PRODUCTS, _:
@@ -96,6 +106,13 @@ class Syncs:
                 return [Call(wgmma.FENCE, (), why, MATH)]
             case Kind.KERNEL, _:
                 return [between_kernels(sync)]
+
+    def _group_sync(self) -> Call:
+        """The threads of a warp group meet; barrier 0 is the block's."""
+        return Call(bulk_store.GROUP_SYNC, (self.s.tid // GROUP_THREADS + 1,), origin=STORE)
+
+    def _by_one_of_a_group(self, s: Stmt) -> Stmt:
+        return If((self.s.tid % GROUP_THREADS).eq(0), (s,))
 
     def _barrier(self, hazard: str) -> Sync:
         self.made += 1

@@ -12,6 +12,7 @@ from typing import assert_never
 from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Alloc, For, If, Let, LetPointer, Stmt
 from gemmgen.isa.table import Completion
+from gemmgen.lower.boxed import BoxedTile
 from gemmgen.lower.bring import bring
 from gemmgen.lower.chain import pointers
 from gemmgen.lower.cluster import ClusterSums
@@ -43,7 +44,9 @@ from gemmgen.tile.statements import (
     Prepare,
     Programs,
     Publish,
+    Stage,
     Steps,
+    StoreBoxes,
     TileStmt,
 )
 from gemmgen.tile.sums import InCluster, InMemory
@@ -62,6 +65,7 @@ class Parts:
     syncs: Syncs
     sums: ClusterSums | None
     staged: StagedTile | None
+    boxed: BoxedTile | None = None
 
     @property
     def skips(self) -> bool:
@@ -77,7 +81,8 @@ def parts_of(s: Scope, at: Place) -> Parts:
     f = fragments_of(s, at)
     sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
     staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
-    return Parts(s, at, f, Syncs(s, first_sum(f) if s.p.asynchronous else None), sums, staged)
+    boxed = None if s.p.output.box is None else BoxedTile(s, at, f, s.p.output.box)
+    return Parts(s, at, f, Syncs(s, first_sum(f) if s.p.asynchronous else None), sums, staged, boxed)
 
 
 def fragments_of(s: Scope, at: Place) -> Fragments:
@@ -133,6 +138,12 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
         case Leave():
             assert w.staged is not None
             return w.staged.leave()
+        case Stage():
+            assert w.boxed is not None
+            return w.boxed.stage(w.guarded)
+        case StoreBoxes():
+            assert w.boxed is not None
+            return w.boxed.store()
         case Finish():
             return _finish(w)
         case EachTile() | Programs() | Fragment() | Prepare() | AddUp():

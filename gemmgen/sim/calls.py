@@ -15,7 +15,7 @@ Asynchronous writes: ``MemoryArgument.store_async`` puts elements in flight, whe
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import isgeneratorfunction
 
 import numpy as np
@@ -79,6 +79,12 @@ class InUse:
         """What they are now, [n, lanes]."""
         found: Data = self.memory.flat[self.places]
         return found
+
+    def part(self, which: Bools) -> InUse:
+        """Those of some of the lanes."""
+        if which.all():
+            return self
+        return replace(self, places=self.places[:, which], units=self.units[:, which], lanes=self.lanes[which])
 
     def end(self) -> None:
         """They have been read."""
@@ -281,6 +287,12 @@ class MemoryArgument:
         shadow.use(site, units, lanes)
         return InUse(memory, shadow, site, places, units, lanes)
 
+    def unfenced(self, at: Ints, lanes: Ints) -> bool:
+        """Whether a thread wrote some of these elements and put no fence between that and an engine's read."""
+        m, memory = self.machine, self.memory
+        places = at + memory.base + m.batch.block[lanes] * memory.block_size
+        return m.shared_shadow(self.array.name).unfenced(units_of(places, memory.scale), lanes)
+
     def enter(self) -> tuple[Ints, Ints]:
         """Write a barrier itself, uncounted: the lanes that do, and the number of the barrier in each."""
         t, lanes = self._touch()
@@ -319,12 +331,23 @@ class MapArgument:
     def read(self, along: Ints, across: Ints) -> Data:
         """The operand's elements at these places, whatever the shape of the two; zero outside, as the engine gives."""
         m = self.memory
-        inside = (along >= 0) & (along < m.used) & (across >= 0) & (across * m.row + along < m.size)
+        inside = self.inside(along, across)
         if m.size == 0:
             return np.zeros(inside.shape, m.flat.dtype)
         found: Data = m.flat[np.where(inside, across * m.row + along, 0)]
         found[~inside] = 0
         return found
+
+    def inside(self, along: Ints, across: Ints) -> Bools:
+        """Which of these places lie in the matrix."""
+        m = self.memory
+        found: Bools = (along >= 0) & (along < m.used) & (across >= 0) & (across * m.row + along < m.size)
+        return found
+
+    def write(self, along: Ints, across: Ints, values: Data) -> None:
+        """Store values at these places; those outside the matrix are left out."""
+        inside = self.inside(along, across)
+        self.memory.flat[(across * self.memory.row + along)[inside]] = values[inside]
 
     def check(self) -> str:
         """What keeps the engine from addressing the operand's rows; empty where nothing does."""
@@ -387,7 +410,8 @@ def _argument(
 ) -> Callable[[Active], Argument]:
     if isinstance(a, MapRef):
         tensor_map = next(t for t in m.ir.tensor_maps if t.name == a.name)
-        _enter_move(m, a, Moved(0, "load"), sites)
+        if not sites.known:
+            _enter_move(m, a, Moved(0, "load"), sites)
         (site,) = sites.known.values()
         through = MapArgument(tensor_map, m.memory(tensor_map.operand, tensor_map.dtype), site)
         return lambda active: through

@@ -157,6 +157,13 @@ class SharedShadow:
             self._used = np.zeros(self.stamp.size, np.int16)
         np.add.at(self._used, units, 1)
 
+    def unfenced(self, units: Ints, lanes: Ints) -> bool:
+        """Whether a thread's write of some of the units has no fence behind it that shows it to engines."""
+        warp = np.minimum(self.writer[units] // WARP, self.batch.warps_per_block - 1)
+        own = self.writer[units] < WARP * self.batch.warps_per_block
+        late = own & (self.stamp[units] > self.clock.fences[self.batch.block[lanes][None, :], warp])
+        return bool(late.any())
+
     def end_use(self, units: Ints, lanes: Ints) -> None:
         """They have been read, as by these lanes now."""
         assert self._used is not None
@@ -205,6 +212,11 @@ class SharedShadow:
 
     def end(self) -> None:
         """The blocks end, and their memory with them."""
+        if self._used is not None and (used := self._used > 0).any():
+            unit = int(np.argmax(used))
+            lane = unit // self.block_units * self.batch.threads
+            other = "the block ends while an asynchronous product or store still reads it"
+            self.report("async", self.sites[int(self.site[unit])], lane, unit, other)
         if self.foreign is None:
             return
         block = np.arange(self.stamp.size) // self.block_units

@@ -36,10 +36,36 @@ def group_problems(s: Subject) -> Iterator[Problem]:
     yield from _tiles(s)
     if spec.roles is not None:
         yield from _roles(s)
+    if spec.has("tmaStore"):
+        yield from _store(s)
+
+
+def _store(s: Subject) -> Iterator[Problem]:
+    """The engine stores rows of 128 bytes of a C that lies by rows, and nothing else takes its place."""
+    spec, leave = s.spec, s.leaving("tmaStore") or "leave tmaStore out"
+    size = spec.matrices[2].dtype.bytes * spec.block[1]
+    found: list[tuple[bool, str]] = [
+        (spec.C.order != "row", "tmaStore stores rows of C, and C lies by columns"),
+        (
+            size % ATOM != 0,
+            f"tmaStore stores {ATOM} bytes of a row at a time, and BN {spec.block[1]} makes rows of {size}",
+        ),
+        *((spec.has(x), f"tmaStore and {x} are two ways to store C") for x in ("stageC", "clusterReduce", "atomics")),
+        (spec.split_k > 1, f"tmaStore stores C, and with split_k {spec.split_k} a second kernel does"),
+        (
+            spec.persistent > 0 and spec.roles is None,
+            "persistent blocks with tmaStore need roles: one group brings tiles while the others store",
+        ),
+        (spec.has("batched"), "tmaStore stores a matrix, and batched has one for each product"),
+    ]
+    yield from (Problem(message, leave, s.span("use tmaStore", "use")) for wrong, message in found if wrong)
 
 
 def no_roles(s: Subject) -> Iterator[Problem]:
     """Roles without products that a group of their own could bring tiles for."""
+    if s.spec.has("tmaStore"):
+        message = f"tmaStore stores tiles of math wgmma, and math is {s.spec.math}"
+        yield Problem(message, s.leaving("tmaStore") or "leave tmaStore out", s.span("use tmaStore", "use"))
     if s.spec.roles is not None:
         hint = "leave the roles line out, or write 'math wgmma 64x256x16' with its tiles"
         yield Problem(f"roles divide the work of math wgmma, and math is {s.spec.math}", hint, s.span("roles"))

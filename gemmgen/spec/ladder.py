@@ -34,6 +34,7 @@ LADDER_BF16 = (
     "wgmma",
     "wgmma_roles",
     "wgmma_persistent",
+    "wgmma_store",
 )
 
 EXAMPLES = ("tf32", "gemm_bias_gelu", "batched")

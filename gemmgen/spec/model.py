@@ -103,6 +103,11 @@ TOGGLES: tuple[Toggle, ...] = (
         needs=("smem",),
     ),
     Toggle(
+        "tmaStore",
+        "C's tile is left in shared memory, and stored by the tensor memory accelerator (needs math wgmma)",
+        needs=("smem", "tma"),
+    ),
+    Toggle(
         "clusterReduce", "split_k's blocks (2 to 8) form a cluster and add up in one kernel (sm_90)", needs=("smem",)
     ),
     Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order: results may differ in the last bits"),

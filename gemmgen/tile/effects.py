@@ -29,7 +29,9 @@ from gemmgen.tile.statements import (
     Prepare,
     Programs,
     Publish,
+    Stage,
     Steps,
+    StoreBoxes,
     TileStmt,
 )
 from gemmgen.tile.syncs import Sync
@@ -50,7 +52,7 @@ class Engine:
     """Hardware that works on its own: cp.async for the thread that started it, TMA for whoever waits, wgmma for its
     warp group."""
 
-    name: Literal["cp.async", "TMA", "wgmma"]
+    name: Literal["cp.async", "TMA", "TMA store", "wgmma"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Cluster:
 
 
 TENSOR_CORES = Engine("wgmma")
+STORES = Engine("TMA store")
 ACCUMULATORS = "accumulators"
 """The registers that asynchronous products add to, as a piece of memory."""
 
@@ -119,6 +122,12 @@ def effects(p: TileProgram, s: TileStmt) -> Effects:
             return _over(p, "read", SUMS, Cluster(everyone))
         case Leave():
             return (*_sums(p, everyone), *_over(p, "write", STAGED, everyone))
+        case Stage():
+            old = Effect("read", Region("C", 0, "C"), everyone)
+            return (*_sums(p, everyone), old, Effect("write", Region(STAGED, 0, STAGED), everyone))
+        case StoreBoxes():
+            tile_read = Effect("read", Region(STAGED, 0, STAGED), STORES, Proxy.ASYNC, Completion.GROUP)
+            return (tile_read, Effect("write", Region("C", 0, "C"), STORES))
         case Finish(gathered, staged):
             # A block that ends takes its shared memory with it.
             ends = _over(p, "write", SUMS, Cluster(everyone)) if gathered else ()

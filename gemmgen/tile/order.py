@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from gemmgen.ir.program import Part
 from gemmgen.isa.table import Completion
 from gemmgen.tile.behind import Behind, Conflict, Past, buffers_of
-from gemmgen.tile.effects import ACCUMULATORS, TENSOR_CORES, Effect, Kernel, effects
+from gemmgen.tile.effects import ACCUMULATORS, STORES, TENSOR_CORES, Effect, Kernel, effects
 from gemmgen.tile.overlap import overlap
-from gemmgen.tile.program import TileProgram
-from gemmgen.tile.statements import Ahead, Bring, Clear, EachTile, Inner, Issue, Programs, Steps, TileStmt
+from gemmgen.tile.program import STAGED, TileProgram
+from gemmgen.tile.statements import Ahead, Bring, Clear, EachTile, Inner, Issue, Programs, Steps, StoreBoxes, TileStmt
 from gemmgen.tile.syncs import Kind, Side, Sync, barrier
 
 Statements = tuple[TileStmt, ...]
@@ -38,7 +38,8 @@ def order(p: TileProgram, statements: Statements, part: Part = "main") -> Statem
             ordered = (EachTile(o.tile_of_c(body, start, again=True)),)
         case _:
             ordered = o.tile_of_c(statements, start, again=False)
-    return (*between.allows, *set_up, *ordered)
+    end = () if isinstance(statements[0], Programs) else o.ending(statements)
+    return (*between.allows, *set_up, *ordered, *end)
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,20 @@ class _Order:
         turn, behind = self.settled((*bring, *use), start)
         brought = tuple(x for x in turn if isinstance(x, Bring))
         used = tuple(x for x in turn if not isinstance(x, Bring))
-        tail, _ = self.place(_tail_of(s.consumers), behind.last_turn())
-        return Programs(_with_turn(s.producer, brought, ()), _with_turn(s.consumers, used, tail))
+        tail, end = self.place(_tail_of(s.consumers), behind.last_turn())
+        if isinstance(s.consumers[0], EachTile):  # what is pending at the end of a tile of C is so at its end again
+            left = frozenset(x for x in end.past if x.agent == STORES)
+            last = behind.last_turn()
+            tail, _ = self.place(_tail_of(s.consumers), replace(last, past=last.past | left))
+        consumers = _with_turn(s.consumers, used, tail)
+        return Programs(_with_turn(s.producer, brought, ()), (*consumers, *self.ending(s.consumers)))
+
+    def ending(self, statements: Statements) -> Statements:
+        """What has to be over before the block ends: its shared memory goes with it."""
+        if not any(e.agent == STORES for e in self.all(statements)):
+            return ()
+        hazard = f"{STAGED}: read by the TMA engine's last stores, gone when the block ends"
+        return (Sync(Kind.STORED, Side.BOTH, hazard, (STAGED,)),)
 
     def with_loop(
         self, prologue: Statements, body: Statements, tail: Statements, start: Behind, again: bool = False
@@ -136,6 +149,14 @@ class _Order:
             out.append(self.multiplied(products))
             behind = behind.multiplied(self.p.group)
             found = behind.conflicts(effects(self.p, s))
+        if stored := _of(found, Kind.STORED):
+            hazard = f"{_names(stored)}: read by the TMA engine's last stores, overwritten below"
+            out.append(Sync(Kind.STORED, Side.ACQUIRE, hazard, buffers_of(stored)))
+            behind = behind.stored()
+        if written := _of(found, Kind.HANDOVER):
+            hazard = f"{_names(written)}: written by this warp group above, read by the TMA engine below"
+            out.append(Sync(Kind.HANDOVER, Side.BOTH, hazard, buffers_of(written)))
+            behind = behind.handed_over()
         among = bool(_of(found, Kind.CLUSTER))
         meets = bool(_of(found, Kind.BLOCK) or _of(found, Kind.GROUP))
         waited = _of(found, Kind.GROUP)
@@ -220,6 +241,10 @@ class _Order:
         if not isinstance(s, Ahead) and _grouped((s,)):
             out.append(_commit(s))
             behind = behind.committed()
+        if isinstance(s, StoreBoxes):
+            out.append(
+                Sync(Kind.STORED, Side.RELEASE, f"{STAGED}: the stores of one tile are waited for together", (STAGED,))
+            )
         if isinstance(s, Issue):
             hazard = f"{', '.join(s.buffers)}: the products of one tile are waited for together"
             out.append(Sync(Kind.PRODUCTS, Side.RELEASE, hazard, s.buffers))

@@ -26,6 +26,8 @@ SHARED_LIMIT = 227 * 1024
 SUMS = "sums"
 """The name of what the blocks of a cluster leave to one another in shared memory."""
 BARRIER_BYTES = 8
+SWIZZLE_ALIGN = 1024
+"""Bytes to which a swizzled tile must be aligned (PTX ISA, "Swizzling modes")."""
 
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
@@ -167,7 +169,9 @@ class Product:
 class Output:
     """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy.
 
-    ``tile``: where C's tile lies in shared memory on its way, in the place of the tiles of A and B; None where each
+    ``box``: where the part of C lies in shared memory, rounded, that the TMA engine stores; in a place of its own, so
+    that the next tiles of A and B may come meanwhile. ``tile``: where C's tile lies in shared memory on its way, in the
+    place of the tiles of A and B; None where each
     thread stores its own sums. ``left`` are the elements of one store of a thread's sums into it.
     """
 
@@ -175,6 +179,7 @@ class Output:
     guard: frozenset[Dim] = frozenset()
     tile: Buffer | None = None
     left: int = 1
+    box: Buffer | None = None
 
 
 @dataclass(frozen=True)
@@ -275,6 +280,8 @@ class TileProgram:
     def shared_bytes(self) -> int:
         """Shared memory of a block, as the compiler lays it out: that of the kernel IR."""
         tiles = [(b.bytes, self.copy(b.operand).via.align(b.layout)) for b in self.buffers]
+        if self.output.box is not None:
+            tiles.append((self.output.box.bytes, SWIZZLE_ALIGN))
         barriers = [(size, BARRIER_BYTES) for _, size in self.barriers]
         more = max(0, self.sums_bytes - self.tile_bytes)
         return declared_size([*tiles, *barriers], more, together=self.sums_bytes > 0)

@@ -20,7 +20,7 @@ from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import swizzles
 from gemmgen.tile.lane_sums import lane_sums
-from gemmgen.tile.program import Buffer, Copy, Group, Layout, Level, Output, Product, TileProgram
+from gemmgen.tile.program import STAGED, Buffer, Copy, Group, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
 from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, turned, widest
@@ -321,6 +321,16 @@ def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, sums=replace(p.sums, early=True))
 
 
+def tma_store(p: TileProgram, spec: Spec) -> TileProgram:
+    """C's tile is left in shared memory and stored by the TMA engine, where that can address C's rows."""
+    if p.variant.bytes("C") < VECTOR_BYTES:
+        return p
+    dtype, (bm, bn, _) = _stored(spec), spec.block
+    layout = Layout(("m", "n"), (bm, bn), swizzle=True)
+    box = Buffer(STAGED, "C", layout, dtype, why="on its way to C, apart from A and B, whose next tiles may come")
+    return replace(p, output=replace(p.output, box=replace(box, layout=_in_panels(box))))
+
+
 def roles(p: TileProgram, spec: Spec) -> TileProgram:
     """A warp group of its own brings tiles, and gives registers that it does not need to those that multiply."""
     if spec.roles is None:
@@ -400,6 +410,7 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("dependentLaunch", dependent_launch),
     ("cta_swizzle", cta_swizzle),
     ("persistent", persistent),
+    ("tmaStore", tma_store),
     (None, roles),
     (None, guards),
 )

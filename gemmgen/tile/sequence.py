@@ -26,7 +26,9 @@ from gemmgen.tile.statements import (
     Multiply,
     Programs,
     Publish,
+    Stage,
     Steps,
+    StoreBoxes,
     TileStmt,
 )
 from gemmgen.tile.sums import InCluster
@@ -72,6 +74,8 @@ def _tail(p: TileProgram) -> Statements:
     left: Statements = (Multiply(behind=True),) if p.pipeline.prefetch else ()
     if p.product.lanes_k > 1:
         left = (*left, AddLanes())
+    if p.output.box is not None:
+        return (*left, Stage(), StoreBoxes())
     if p.output.tile is not None:
         return (*left, Leave(), Finish(staged=True))
     if isinstance(p.sums, InCluster):

@@ -103,6 +103,16 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """Each thread leaves its part of C = alpha * acc + beta * C, rounded, in a tile of its own in shared memory."""
+
+
+@dataclass(frozen=True)
+class StoreBoxes:
+    """The TMA engine stores that tile: one thread of each warp group issues its rows."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """C = alpha * acc + beta * C, or as ``Output`` says: the end of a tile of C. ``gathered``: acc are the sums of
     several blocks, in their order, of which each block of a cluster stores a share. ``staged``: acc are the sums that
@@ -152,6 +162,8 @@ TileStmt: TypeAlias = (
     | Publish
     | Gather
     | Leave
+    | Stage
+    | StoreBoxes
     | Finish
     | Prepare
     | AddUp

@@ -23,6 +23,11 @@ class Kind(Enum):
     """A warp group's asynchronous products: committed as a group (release), waited for (acquire)."""
     REGISTERS = "registers"
     """The registers that asynchronous products add to: what the threads did with them before is in order (acquire)."""
+    HANDOVER = "handover"
+    """What each thread of a warp group wrote is shown to the TMA engine, and all of the group meet."""
+    STORED = "stored"
+    """The engine's stores: committed as a group (release); read, as their thread waits for, and all of the warp group
+    meet (acquire)."""
     SET_UP = "set up"
     """The mbarriers themselves: one thread initialises them, a fence shows them to the engine, all threads meet."""
     KERNEL = "kernel"

@@ -26,7 +26,9 @@ from gemmgen.tile.statements import (
     Prepare,
     Programs,
     Publish,
+    Stage,
     Steps,
+    StoreBoxes,
     TileStmt,
 )
 from gemmgen.tile.sums import InCluster, InMemory
@@ -51,7 +53,7 @@ def print_tile(p: TileProgram) -> str:
         lines.append(f"  before, {first}: C = beta * C")
     if p.pipeline.ragged_first:
         lines.append("  the first tile along K is the short one, where BK does not divide K")
-    staged = () if p.output.tile is None else (p.output.tile,)
+    staged = tuple(b for b in (p.output.tile, p.output.box) if b is not None)
     lines += [f"  {line}" for b in (*p.buffers, *staged) for line in _buffer(b)]
     for s in sequence(p):
         lines += [f"  {line}" for line in _stmt(p, s)]
@@ -120,6 +122,10 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield f"parts = this block's share of the sums of every block   {_piece(p)} bytes"
         case Leave():
             yield f"Cs = acc   {F32.bytes * p.output.left} bytes per store, in the place of {_tiles(p)}"
+        case Stage():
+            yield "Cs = alpha * acc + beta * C, rounded"
+        case StoreBoxes():
+            yield "TMA Cs -> C[bm, bn], started by one thread of each warp group"
         case Finish(gathered, staged):
             yield from _finish(p, gathered, STAGED if staged else "acc")
         case Prepare() | AddUp():
@@ -149,6 +155,12 @@ def _sync(s: Sync) -> Iterator[str]:
             yield f"each warp releases tile {_tile(0)}"
         case Kind.EMPTY, _:
             yield f"wait until all warps released the stage of tile {_tile(s.ahead)}"
+        case Kind.HANDOVER, _:
+            yield f"{'fence, then meet':<24}# {s.hazard}"
+        case Kind.STORED, Side.RELEASE:
+            yield "commit these stores as a group"
+        case Kind.STORED, _:
+            yield f"{'wait for the last stores':<24}# {s.hazard}"
         case Kind.PRODUCTS, Side.RELEASE:
             yield "commit these products as a group"
         case Kind.PRODUCTS, _:
