@@ -76,8 +76,10 @@ def matmul(
     tensor = tensor_type(A, precision)
     if tensor is not None:
         c = None if C is None else one_product(_signature(C, "C"))
-        a, b = one_product(_signature(A, "A")), one_product(_signature(B, "B"))
-        found = tensor_kernel(tensor, out_type(tensor, out_dtype, C), a, b, c)
+        given = _signature(A, "A"), _signature(B, "B")
+        batched = any(len(x[0]) > 2 for x in given)
+        a, b = (one_product(x) for x in given)
+        found = tensor_kernel(tensor, out_type(tensor, out_dtype, C), a, b, c, batched)
         if fused:
             return Fused(bias, residual, activation, out_dtype).run(found, A, B, C, alpha, beta, stream)
         return found(A, B, C, alpha, beta, stream)

@@ -140,7 +140,7 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return w.staged.leave()
         case Stage():
             assert w.boxed is not None
-            return w.boxed.stage(w.guarded)
+            return [*_beside(w), *w.boxed.stage(w.guarded)]
         case StoreBoxes():
             assert w.boxed is not None
             return w.boxed.store()
@@ -177,10 +177,16 @@ def _kept(w: Parts, shared: LaneSums, out: list[Stmt]) -> Place:
     return replace(w.at, row=row, col=col, tm=Const(shared.rows), tn=Const(shared.cols))
 
 
-def _store(w: Parts) -> list[Stmt]:
+def _beside(w: Parts) -> list[Stmt]:
+    """Where the tile's parts of the epilogue's operands begin, known from now on."""
     beside = w.s.p.beside if w.s.p.applied else ()
     batch = {x.name: w.s.batch * stride_of(x) for x in beside} if w.s.p.batched else {}
     begin, w.s.beside = pointers(beside, w.s.origin("m"), w.s.origin("n"), batch)
+    return begin
+
+
+def _store(w: Parts) -> list[Stmt]:
+    begin = _beside(w)
     if w.sums is not None:
         return [*begin, *w.sums.finish(w.guarded)]
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)

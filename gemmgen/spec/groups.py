@@ -33,6 +33,9 @@ def group_problems(s: Subject) -> Iterator[Problem]:
         if spec.has(toggle):
             message = f"use {toggle} is about fragments in registers, and {spec.math} reads both tiles in shared memory"
             yield Problem(message, s.leaving(toggle) or f"leave {toggle} out", s.span(f"use {toggle}", "use"))
+    if spec.has("batched"):
+        message = f"{spec.math} reads tiles as the TMA engine writes them, which has a map of one matrix: no batches"
+        yield Problem(message, "leave batched out, or write 'math mma 16x8x16'", s.span("use batched", "use"))
     yield from _tiles(s)
     if spec.roles is not None:
         yield from _roles(s)
@@ -56,7 +59,6 @@ def _store(s: Subject) -> Iterator[Problem]:
             spec.persistent > 0 and spec.roles is None,
             "persistent blocks with tmaStore need roles: one group brings tiles while the others store",
         ),
-        (spec.has("batched"), "tmaStore stores a matrix, and batched has one for each product"),
     ]
     yield from (Problem(message, leave, s.span("use tmaStore", "use")) for wrong, message in found if wrong)
 
