@@ -21,6 +21,7 @@ from gemmgen.version import __version__
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
     from gemmgen.analysis.occupancy import Occupancy, occupancy
+    from gemmgen.api.epilogue import epilogue
     from gemmgen.api.explaining import explain
     from gemmgen.api.kernel import Kernel, compile
     from gemmgen.api.simulation import Simulation, simulate
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
         SpecError,
         TuneError,
     )
-    from gemmgen.dispatch.matmul import matmul
+    from gemmgen.dispatch.autotune import autotune
+    from gemmgen.dispatch.matmul import choose, matmul
     from gemmgen.export.project import export
     from gemmgen.isa.memory import shared_wavefronts
     from gemmgen.spec.model import Spec
@@ -58,8 +60,11 @@ __all__ = [
     "TuneResult",
     "Verification",
     "__version__",
+    "autotune",
+    "choose",
     "compile",
     "emit",
+    "epilogue",
     "explain",
     "export",
     "load",
@@ -87,10 +92,12 @@ _HOME = {
         "SpecError",
         "TuneError",
     ),
+    "gemmgen.api.epilogue": ("epilogue",),
     "gemmgen.api.explaining": ("explain",),
     "gemmgen.isa.memory": ("shared_wavefronts",),
     "gemmgen.api.kernel": ("Kernel", "compile"),
-    "gemmgen.dispatch.matmul": ("matmul",),
+    "gemmgen.dispatch.autotune": ("autotune",),
+    "gemmgen.dispatch.matmul": ("choose", "matmul"),
     "gemmgen.export.project": ("export",),
     "gemmgen.api.simulation": ("Simulation", "simulate"),
     "gemmgen.spec.model": ("Spec",),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gemmgen.export.kernels import Exported, described
 from gemmgen.export.project import project_files
+from gemmgen.spec.model import Spec
 
 PROJECT = "planned"
 COMPILER = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
@@ -73,11 +74,11 @@ def missing_to_build() -> str | None:
     return None
 
 
-def uncompiled(specs: Iterable[object], arch: str = "sm_90") -> list[Exported]:
+def uncompiled(specs: Iterable[Spec], arch: str = "sm_90") -> list[Exported]:
     """Specs as an export describes them, with a byte in place of every cubin and no PTX."""
     found = []
-    for spec in specs:
-        made = described(spec, arch, spec.name, PROJECT)  # type: ignore[attr-defined, arg-type]
+    for i, spec in enumerate(specs):
+        made = described(spec, arch, f"{spec.name}_{i}", PROJECT)  # fixtures share names
         found.append(replace(made, kernels=tuple(replace(k, cubin=b"\0") for k in made.kernels)))
     return found
 

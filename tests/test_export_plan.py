@@ -27,7 +27,8 @@ SPECS = [
         str(FIXTURES / f"{name}.gemm")
         for name in (
             "pipeline_atomics_early", "pipeline_cluster_columns", "pipeline_cta_swizzle_columns",
-            "pipeline_persistent_groups", "pipeline_persistent_adds", "types_bf16_split", "types_f16_stagec_larger",
+            "pipeline_persistent_groups", "pipeline_persistent_adds", "mma_bf16", "mma_e4m3",
+            "pipeline_lanes_rows", "types_bf16_split", "types_f16_stagec_larger",
             "types_bf16_tma_columns",
         )
     ),

@@ -195,7 +195,7 @@ def _cost_of_boxes(site: BoxLoad, lanes: Lanes, base: int) -> AccessCost:
     total = Cost(_times(site, lanes))
     for values, weights in _pieces(classes, lanes):
         total += _piece_of_boxes(site, values, weights, lanes, base) * rest
-    return AccessCost(site.statement, site.map.operand, "load", "tma", along * across, site.map.dtype.bytes, total)
+    return AccessCost(site.statement, site.map.operand, site.op, "tma", along * across, site.map.dtype.bytes, total)
 
 
 def _piece_of_boxes(site: BoxLoad, values: dict[str, Ints], weights: Ints, lanes: Lanes, base: int) -> Cost:

@@ -14,12 +14,13 @@ from typing import Any
 
 from gemmgen.analysis.advice import Advice, advise
 from gemmgen.analysis.counts import AccessCost, Counts, count
+from gemmgen.analysis.html import explanation_html
 from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import Occupancy, named_registers, occupancy_of, register_limit
 from gemmgen.analysis.paragraph import paragraph
 from gemmgen.analysis.printed import explanation_text
 from gemmgen.analysis.sass import MainLoop
-from gemmgen.analysis.traffic import Intensity, Size, flops, intensity, items_of
+from gemmgen.analysis.traffic import Intensity, Size, beside_bytes, flops, intensity, items_of
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.isa.counted import TOTALS
 from gemmgen.isa.memory import LINE
@@ -84,6 +85,11 @@ class Explanation:
         return items_of(self.ir)
 
     @property
+    def beside(self) -> dict[str, int]:
+        """Bytes of each operand of the epilogue."""
+        return beside_bytes(self.ir, self.size)
+
+    @property
     def flops(self) -> int:
         """2 M N K."""
         return flops(self.size)
@@ -119,6 +125,9 @@ class Explanation:
     def __str__(self) -> str:
         return explanation_text(self)
 
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
+
     def accesses(self) -> list[dict[str, Any]]:
         """One row per executed load or store, in program order."""
         return [self._row(i, a) for i, a in enumerate(self.counts.accesses) if a.cost.requests]
@@ -136,7 +145,8 @@ class Explanation:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Plain data for JSON; ``epilogue`` only where the spec has one."""
+        chain = {"epilogue": list(self.spec.epilogue)} if self.spec.epilogue else {}
         return {
             "kernel": self.ir.name,
             "size": list(self.size),
@@ -160,6 +170,7 @@ class Explanation:
             "accesses": self.accesses(),
             "intensity": self.intensity.to_dict(),
             "bound": self.bound.to_dict(),
+            **chain,
         }  # fmt: skip
 
 
@@ -189,7 +200,7 @@ def explained(
     run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None, launches, tiles)
     return Explanation(
         spec, ir, size, gpu, beta, blocks, counts, compiled, fits,
-        intensity(size, counts, beta, items_of(ir)),
+        intensity(size, counts, beta, items_of(ir), beside_bytes(ir, size)),
         bounds(run),
         (cuda_lines or {}) if any(s.ir is None for s in steps) else {},  # lines are those of the main kernel's text
         copies or {},

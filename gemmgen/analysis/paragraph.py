@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gemmgen.analysis.ablated import TOO_SMALL, measured_change, too_small
 from gemmgen.analysis.advice import Advice
 from gemmgen.analysis.bottleneck import MEANS, RESOURCES, Bottleneck, bottleneck
 from gemmgen.analysis.counts import Counts
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
+from gemmgen.spec.replace import tried
 from gemmgen.text.numbers import counted, time_text
 
 if TYPE_CHECKING:
@@ -161,4 +163,17 @@ def _advised(e: Explanation, found: Advice) -> str:
     how = "as compiled" if found.compiled else "as written"
     again, now = found.before.by == after.by, RESOURCES[after.by]
     then = f"the kernel is then {'still ' if again else ''}limited by {now}"
-    return f"{lead} {change.head}{where}{change.rest}. Expected time: {saved:.0%} lower {how} (modelled); {then}."
+    source = f"modelled; {TOO_SMALL}" if too_small(after.total_s / found.before.total_s) else "modelled"
+    told = f"{lead} {change.head}{where}{change.rest}. Expected time: {saved:.0%} lower {how} ({source}); {then}."
+    return f"{told}{_measured_advice(e, found)}"
+
+
+def _measured_advice(e: Explanation, found: Advice) -> str:
+    """What the change did where it was measured; empty where it was not."""
+    if e.beta:
+        return ""
+    row = measured_change(e.spec, tried(e.spec, **found.change.fields), e.size, e.gpu)
+    if row is None:
+        return ""
+    saved = 1 - row.ratio
+    return f" Measured time: {abs(saved):.0%} {'lower' if saved > 0 else 'higher'} ({row.source})."

@@ -12,6 +12,7 @@ from gemmgen.analysis.paragraph import advice_text, has_work, limit_text, paragr
 from gemmgen.analysis.recorded import measured
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes, ratio
+from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.memory import SECTOR
 from gemmgen.text.numbers import counted, duration, listed, size_text, time_text
 from gemmgen.text.table import format_table
@@ -57,10 +58,16 @@ def verdict_text(e: Explanation) -> str:
     """What limits the kernel, why, what to change, and the measured time where one is recorded."""
     if not has_work(e):
         return wrapped(paragraph(e))
+    return "\n".join(wrapped(f"{label}: {text}", first="", rest="  ") for label, text in verdict(e))
+
+
+def verdict(e: Explanation) -> list[tuple[str, str]]:
+    """The verdict as labels and sentences."""
+    if not has_work(e):
+        return [("limited by", paragraph(e))]
     told = [("limited by", limit_text(e)), ("why", why_text(e)), ("to change", advice_text(e))]
     told += [("measured", found)] if (found := measured_text(e)) else []
-    told += [("warning", w) for w in e.warnings]
-    return "\n".join(wrapped(f"{label}: {text}", first="", rest="  ") for label, text in told)
+    return told + [("warning", w) for w in e.warnings]
 
 
 def measured_text(e: Explanation) -> str:
@@ -152,6 +159,10 @@ def _resource_lines(e: Explanation) -> Iterator[str]:
         f"occupancy: {fits.fraction:.0%}, {counted(fits.blocks_per_sm, 'block')} and "
         f"{counted(fits.warps_per_sm, 'warp')} per SM, limited by {fits.limiter}"
     )
+    if e.spec.epilogue:
+        flops = sum(x.row.flops for x in chain_of(e.spec.epilogue))
+        beside = f", {size_text(sum(e.beside.values()))} of {listed(list(e.beside))}" if e.beside else ""
+        yield f"epilogue: {' -> '.join(e.spec.epilogue)}: about {counted(flops, 'flop')} per element of C{beside}"
     if e.copies:
         what, verb = listed(list(e.copies)), "is" if len(e.copies) == 1 else "are"
         moved = size_text(sum(e.copies.values()))
@@ -174,7 +185,7 @@ def traffic_text(e: Explanation) -> str:
         ["shared memory to registers", size_text(shared), ratio(e.flops, shared)],
         ["global memory, requested by threads", size_text(asked), i.block_tile],
         ["global memory, in sectors", size_text(sectors), ratio(e.flops, sectors)],
-        ["DRAM, each matrix once", size_text(compulsory_bytes(e.size, e.beta, e.items)), i.ideal],
+        ["DRAM, each matrix once", size_text(compulsory_bytes(e.size, e.beta, e.items, e.beside)), i.ideal],
         ["for comparison: two loads per FMA", size_text(e.flops * (e.items[0] + e.items[1]) // 2), i.naive],
     ]
     ridge = f"On this GPU, float32 is limited by arithmetic from {e.gpu.ridge:.1f} flop/byte of DRAM traffic on."

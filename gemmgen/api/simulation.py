@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.api.beside import on_host
 from gemmgen.api.operands import PAGE, Matrix, matrices, output_for, scalar
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, flag
 from gemmgen.ir.types import F32
 from gemmgen.ir.variant import Variant
-from gemmgen.launch import Launch, LaunchPlan, as_float32, plan, program_for
+from gemmgen.launch import Arguments, Launch, LaunchPlan, as_float32, plan, program_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,12 +44,17 @@ def simulate(
     alpha: float = 1.0,
     beta: float = 0.0,
     gpu: str = "h200",
+    counted: bool = True,
+    **named: Any,
 ) -> Simulation:
     """Run C = alpha * (A @ B) + beta * C on the simulator, checking every access and counting as ``gpu`` does.
 
+    ``named`` are the operands of the epilogue, as ``bias``; ``aux`` is written in place.
+
     ``A``, ``B`` and ``C`` are host arrays, which stay as they are (C may be read-only): the result is a new array. A
     spec is lowered to the variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and
-    alignment must suit it. Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
+    alignment must suit it. Faults are collected, not raised. ``counted=False`` is quicker: counters of accesses stay
+    0. Raises ArgumentError for arrays that a kernel refuses.
     """
     from gemmgen.api.specs import of_type
     from gemmgen.ir.kernel import KernelIR
@@ -62,11 +68,11 @@ def simulate(
     if only is None and (problem := architecture_problem(of_type(spec_or_ir), target.arch)):
         raise ArgumentError(f"{program.name} does not run on {target.title} ({target.arch}): {problem}")
     output = output_for(A, B, program, as_float32(beta)) if C is None else C
-    operands = matrices(A, B, output, program)
+    operands = matrices(A, B, output, program) | on_host(named, program)
     steps = plan_of(program, operands, alpha, beta, None if only is None else only.variant, writable=True)
     operands["C"] = operands["C"].twin()
     lowered = lowering(of_type(spec_or_ir)) if only is None else _always(only)
-    result = execute(program, steps, lowered, operands)
+    result = execute(program, steps, lowered, operands, flag("counted", counted))
     return Simulation(operands["C"].values, result.counters, tuple(result.faults))
 
 
@@ -116,24 +122,26 @@ def plan_of(
     )
 
 
-def execute(program: Program, steps: LaunchPlan, lowered: Lowered, operands: Mapping[str, Matrix]) -> RunResult:
-    """Do what a plan says, on the simulator: C is updated in place."""
+def execute(
+    program: Program, steps: LaunchPlan, lowered: Lowered, operands: Mapping[str, Matrix], counted: bool = True
+) -> RunResult:
+    """Do what a plan says, on the simulator: C is updated in place. ``counted``: whether accesses are counted."""
     import numpy as np
 
-    from gemmgen.sim.run import merged, run_kernel
+    from gemmgen.sim.run import Options, merged, run_kernel
 
     placed = dict(operands)
     orders = {x.name: x.order for x in program.matrices}
     for copy in steps.copies:
         placed[copy.operand] = copied(placed[copy.operand], orders[copy.operand], copy.leading)
     workspace = np.full(F32.elements(steps.partials), np.nan, F32.numpy_dtype)
-    results = []
+    results, options = [], Options(counted=counted)
     for step in steps.steps:
         ir = step.ir(lowered(step.variant))
         arrays = _arrays(program, step, placed, workspace)
         given = {p.name for p in ir.params}
         results.append(
-            run_kernel(ir, step.grid, step.scalars, {name: x for name, x in arrays.items() if name in given})
+            run_kernel(ir, step.grid, step.scalars, {name: x for name, x in arrays.items() if name in given}, options)
         )
     return merged(results)
 
@@ -149,7 +157,7 @@ def copied(matrix: Matrix, order: str, leading: int) -> Matrix:
     """The copy of an input that a plan asks for: in the spec's order, lines ``leading`` apart, zeros between."""
     import numpy as np
 
-    rows, columns = matrix.values.shape
+    rows, columns = matrix.shape
     by_rows = order == "row"
     padded = (rows, leading) if by_rows else (leading, columns)
     whole = np.zeros(padded, matrix.values.dtype, order="C" if by_rows else "F")
@@ -174,10 +182,38 @@ def _arrays(
         if name in step.variant.padded:
             extent = leading  # zeros to the end of every line
         length = (rows - 1) * leading + extent if extent and rows else 0
+        length = _through(length, name, given)
         matrix = placed[name]
         align = (matrix.phase + start * program.matrix(name).dtype.bytes) % PAGE
         found[name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
+    found |= _beside(program, step, placed)
     found["W"] = GlobalArray(workspace)
     if step.output == "W":
         found["C"] = found["W"]
+    return found
+
+
+def _through(length: int, name: str, given: Arguments) -> int:
+    """Elements from the first of a batch of matrices to the last, where one has so many."""
+    return length + (given.batch - 1) * dict(given.strides).get(name, 0) if length else 0
+
+
+def _beside(program: Program, step: Launch, placed: Mapping[str, Matrix]) -> dict[str, GlobalArray]:
+    """The operands of the epilogue, each from its first element beside this launch's part of C to its last."""
+    from gemmgen.sim.run import GlobalArray
+
+    found, (m, n) = {}, (step.arguments.M, step.arguments.N)
+    starts = {name: (at, leading) for name, at, leading in step.arguments.beside}
+    for x in program.beside:
+        start, leading = starts[x.name]
+        shape = x.shape(m, n)
+        if x.matrix is None:
+            length = shape[0]
+        else:
+            lines, extent = shape if x.order == "row" else shape[::-1]
+            length = (lines - 1) * leading + extent
+        length = _through(length, x.name, step.arguments)
+        matrix = placed[x.name]
+        align = (matrix.phase + start * x.dtype.bytes) % PAGE
+        found[x.name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
     return found

@@ -45,12 +45,12 @@ def _rung(path: str | PathLike[str]) -> Path | None:
     with the nearest."""
     from os.path import lexists
 
-    from gemmgen.spec.ladder import ladder_names, ladder_path
+    from gemmgen.spec.ladder import EXAMPLES, ladder_names, ladder_path
     from gemmgen.spec.names import did_you_mean
 
     if not isinstance(path, str) or not re.fullmatch(r"[A-Za-z0-9_]{1,100}", path) or lexists(path):
         return None
-    if path in ladder_names():
+    if path in (*ladder_names(), *EXAMPLES):
         return ladder_path(path)
     message = "cannot read the spec: there is no such file, and no such rung of the ladder"
     raise SpecError([Problem(message, did_you_mean(path, ladder_names()))], path)
@@ -143,6 +143,10 @@ def refuse_untimed(spec: Spec) -> None:
     """Raise ArgumentError for a spec with matrices that no kernel is tuned with: all but f32."""
     from gemmgen.ir.types import F32
 
+    if beside := [x.name for x in spec.beside]:
+        raise ArgumentError(
+            f"the epilogue of {spec.name} takes {', '.join(beside)}; kernels are timed with A, B and C only"
+        )
     if other := [f"{x.name} {x.dtype}" for x in spec.matrices if x.dtype != F32]:
         raise ArgumentError(f"{spec.name} takes {', '.join(other)}; kernels are tuned with operands of {F32} only")
 
@@ -169,3 +173,15 @@ def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> s
 
     architecture(arch, checked(spec))
     return emit_cuda(lower(spec, variant))
+
+
+def batched(spec: Spec) -> Spec:
+    """The spec with ``batched``. Where tma brings its tiles, cp.async does. Raises ArgumentError where that is not
+    legal."""
+    use = spec.use | {"batched"}
+    if spec.has("tma"):
+        use = (use - {"tma", "release"}) | {"cpasync"}
+    try:
+        return checked(spec.replace(use=use))
+    except SpecError as error:
+        raise ArgumentError(f"{spec.name} cannot compute batches: {error.errors[0].message}") from None

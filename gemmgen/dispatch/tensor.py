@@ -13,6 +13,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.dispatch import groups
 from gemmgen.ir.types import BF16, ELEMENT_TYPES, F16, F32, TF32, DType
 from gemmgen.spec.model import Operand, Spec
 
@@ -60,14 +61,15 @@ def tensor_type(A: Any, precision: str) -> DType | None:
 
 
 def tensor_kernel(
-    dtype: DType, out: DType, A: tuple[Any, ...], B: tuple[Any, ...], C: tuple[Any, ...] | None
+    dtype: DType, out: DType, A: tuple[Any, ...], B: tuple[Any, ...], C: tuple[Any, ...] | None, batched: bool = False
 ) -> Kernel:
-    """The kernel for operands of these descriptions (shape, strides, address, device)."""
+    """The kernel for operands of these descriptions (shape, strides, address, device), those of one product of a batch
+    where it is ``batched``."""
     if len(A[0]) != 2 or len(B[0]) != 2:
         raise ArgumentError(f"A has shape {tuple(A[0])} and B {tuple(B[0])}; a matrix has 2 dimensions")
     (m, k), n = A[0], B[0][1]
     orders = _order(A), _order(B), "row" if C is None else _order(C)
-    return _kernel(dtype, out, (int(m), int(n), int(k)), orders, A[3])
+    return _kernel(dtype, out, (int(m), int(n), int(k)), orders, A[3], batched)
 
 
 def _order(described: tuple[Any, ...]) -> Order:
@@ -77,14 +79,18 @@ def _order(described: tuple[Any, ...]) -> Order:
 
 
 @lru_cache(maxsize=4096)
-def _kernel(dtype: DType, out: DType, size: tuple[int, int, int], orders: tuple[Order, ...], device: int) -> Kernel:
+def _kernel(
+    dtype: DType, out: DType, size: tuple[int, int, int], orders: tuple[Order, Order, Order], device: int, batched: bool
+) -> Kernel:
     from gemmgen.api.kernel import PATIENCE
     from gemmgen.dispatch.matmul import HOST, shared_kernel
     from gemmgen.runtime import device as devices
 
     gpu = devices.current() if device == HOST else devices.get(device)
     sms = 132 if gpu is None else gpu.sms
-    spec = spec_for(dtype, out, size, orders, sms)
+    grouped = gpu is not None and gpu.arch == groups.ARCH and dtype != TF32 and not batched
+    wide = groups.group_spec(dtype, out, size, orders, sms, "matmul") if grouped else None
+    spec = wide or spec_for(dtype, out, size, orders, sms)
     return shared_kernel(spec, "sim", None, PATIENCE) if gpu is None else shared_kernel(spec, "cuda", gpu.arch, None)
 
 

@@ -111,6 +111,11 @@ DIMS: Mapping[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("
 """The two dimensions of each matrix, rows first."""
 
 
+def batch_stride(name: str) -> str:
+    """The kernel parameter that says how many elements one matrix of a batch is from the next: 0 where all are one."""
+    return f"stride{name[:1].upper()}{name[1:]}"
+
+
 @dataclass(frozen=True)
 class Matrix:
     """An operand in global memory: ``dims`` are (rows, columns), ``order`` says which of them is contiguous.
@@ -144,3 +149,36 @@ class Matrix:
     def leading(self) -> str:
         """The kernel parameter that says how many elements apart neighbours along ``strided`` are."""
         return f"ld{self.name.lower()}"
+
+    @property
+    def stride(self) -> str:
+        """The kernel parameter that says how many elements apart neighbours in a batch are."""
+        return batch_stride(self.name)
+
+
+@dataclass(frozen=True)
+class EpilogueOperand:
+    """What an epilogue reads beside A, B and C, or writes: ``dims`` are the dimensions of C along which it has
+    elements, none for a single one. One with both lies in C's ``order``."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    dtype: DType
+    order: Order
+    written: bool = False
+    why: str = ""
+    batch: bool = False
+
+    @property
+    def stride(self) -> str:
+        """The kernel parameter that says how many elements apart neighbours in a batch are."""
+        return batch_stride(self.name)
+
+    @property
+    def matrix(self) -> Matrix | None:
+        """The matrix that it is; None where it has one dimension or none."""
+        return Matrix(self.name, ("m", "n"), self.dtype, self.order) if len(self.dims) == 2 else None
+
+    def shape(self, m: int, n: int) -> tuple[int, ...]:
+        """Its shape beside a C of m x n."""
+        return tuple({"m": m, "n": n}[dim] for dim in self.dims) or (1,)

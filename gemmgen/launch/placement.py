@@ -54,7 +54,7 @@ def placed(x: Matrix, shape: tuple[int, int], strides: tuple[int, int], address:
         return Place(max(extent, 1), WIDEST)  # never accessed
     leading = strides[across] if rows > 1 else extent  # one row: its stride says nothing
     if address % item == 0 and (extent == 1 or strides[along] == 1) and leading >= extent:
-        return Place(leading, _alignment(item, address, leading * item, extent * item))
+        return Place(leading, alignment(item, address, leading * item, extent * item))
     if name == "C":
         lines, whole = ("rows", "a contiguous array") if order == "row" else ("columns", "one stored by columns")
         raise ArgumentError(
@@ -63,7 +63,7 @@ def placed(x: Matrix, shape: tuple[int, int], strides: tuple[int, int], address:
             f"and be aligned to {item} bytes; pass C=None or {whole}"
         )
     if not padding:
-        return Place(extent, _alignment(item, extent * item), Copy(name, extent, extent * rows * item))
+        return Place(extent, alignment(item, extent * item), Copy(name, extent, extent * rows * item))
     return _copy(x, extent, rows)
 
 
@@ -82,14 +82,26 @@ def repacked(program: Program, name: str, place: Place, size: tuple[int, int, in
     m, n, k = size
     if name == "C" or place.copy is not None or place.align >= program.alignment[name]:
         return place
+    x = program.matrix(name)
+    rows, columns = (m, k) if name == "A" else (k, n)
+    if name in program.aligned:
+        return _copy(x, columns, rows) if x.order == "row" else _copy(x, rows, columns)
     fetches = -(-n // program.tile[1]) if name == "A" else -(-m // program.tile[0])
     if fetches < FETCHES_WORTH_A_COPY or m * n * k < PRODUCTS_WORTH_A_COPY:
         return place
+    return as_padded(program, name, place, size)
+
+
+def as_padded(program: Program, name: str, place: Place, size: tuple[int, int, int]) -> Place:
+    """The place, or a copy with aligned lines where the operand's own are not."""
+    if name == "C" or place.copy is not None or place.align >= program.alignment[name]:
+        return place
+    m, n, k = size
     x = program.matrix(name)
     rows, columns = (m, k) if name == "A" else (k, n)
     return _copy(x, columns, rows) if x.order == "row" else _copy(x, rows, columns)
 
 
-def _alignment(item: int, *byte_counts: int) -> int:
+def alignment(item: int, *byte_counts: int) -> int:
     """The widest access, of at least ``item`` bytes, to which all of these are multiples."""
     return next(width for width in (WIDEST, 8, 4, 2, 1) if width >= item and all(b % width == 0 for b in byte_counts))

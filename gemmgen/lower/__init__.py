@@ -16,6 +16,7 @@ from gemmgen.ir.types import VECTOR_BYTES
 from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.ir.verifier import enabled, verify
 from gemmgen.lower.asserts import assertions
+from gemmgen.lower.chain import params, strides
 from gemmgen.lower.engine import tensor_maps
 from gemmgen.lower.kernel import kernel_body
 from gemmgen.lower.layout import tile_array
@@ -83,14 +84,20 @@ def lower_program(p: TileProgram) -> KernelIR:
     w = parts_of(s, at)
     body = kernel_body(w, placement, shared, copies)
     maps = tensor_maps(p)
-    sums = tuple(x.array for x in (w.sums, w.staged) if x is not None)
+    beside = p.beside if p.applied else ()
+    sums = tuple(x.array for x in (w.sums, w.staged, w.boxed) if x is not None)
     return KernelIR(
         name=p.name,
         variant=p.variant,
         summary=p.summary,
         constants=tuple(s.constants.values()),
         assertions=assertions(p),
-        params=(*_params(s), *(Param(m.name, "tensormap") for m in maps)),
+        params=(
+            *_params(s),
+            *_batch(p),
+            *params(beside),
+            *(Param(m.name, "tensormap") for m in maps),
+        ),
         threads=p.threads,
         grid=grid_of_blocks(s),
         shared=(*shared.values(), *w.syncs.arrays, *sums),
@@ -110,9 +117,22 @@ def lower_program(p: TileProgram) -> KernelIR:
     )
 
 
+def _batch(p: TileProgram) -> tuple[Param, ...]:
+    """The strides of a batch; the sums that a second kernel adds up lie one behind another."""
+    own = [x for x in p.matrices if not (x.name == "C" and p.second_kernel)]
+    return tuple(strides(own)) if p.batched else ()
+
+
+def _batch_note(p: TileProgram) -> tuple[str, ...]:
+    if not p.batched:
+        return ()
+    parts = f"{p.sums.parts} blocks" if p.sums.parts > 1 else "a block"
+    return (f"Launched with {parts} along z for each product of the batch.",)
+
+
 def _notes(p: TileProgram) -> tuple[str, ...]:
     """How the kernel is launched, where that is not as its parameters say."""
-    return (*_persistent_note(p), *_split_note(p))
+    return (*_persistent_note(p), *_split_note(p), *_batch_note(p))
 
 
 def _persistent_note(p: TileProgram) -> tuple[str, ...]:

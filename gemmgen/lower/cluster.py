@@ -105,7 +105,8 @@ class ClusterSums:
 
     def _number(self, out: list[Stmt], own: Expr) -> Expr:
         """Which piece of each thread the ``own``-th of this block's share is."""
-        rank = Var(BLOCK_Z.name, 0, self.s.p.sums.parts - 1, uniform=True)
+        last = self.s.p.sums.parts - 1
+        rank = self.s.part if self.s.p.batched else Var(BLOCK_Z.name, 0, last, uniform=True)
         return let(out, "number", rank * self.share + own)
 
     def _where(self, number: Expr, body: list[Stmt]) -> list[Stmt]:
@@ -146,7 +147,8 @@ class ClusterSums:
         def one(j: Expr) -> list[Stmt]:
             y, x = (row, col + j) if self.by_rows else (row + j, col)
             offset = y * LDC + x if self.by_rows else x * LDC + y
-            stored = store(self.s, lambda v: of(j + v), Ref(self.at.block["C"], (offset,)), self.s.p.output.width)
+            target, width = Ref(self.at.block["C"], (offset,)), self.s.p.output.width
+            stored = store(self.s, lambda v: of(j + v), target, (y, x), width)
             where = inside(self.s, y, x) if guarded else None
             return stored if where is None else [If(where, tuple(stored))]
 

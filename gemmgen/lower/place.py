@@ -8,8 +8,9 @@ from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
 from gemmgen.ir.types import DIMS, WARP
 from gemmgen.isa.mma import EIGHT, QUAD
+from gemmgen.isa.wgmma import GROUP_THREADS, GROUP_WARPS, ROWS
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
-from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let
+from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let, stride_of
 from gemmgen.tile.program import Level, TileProgram
 
 
@@ -52,13 +53,26 @@ def constants(s: Scope) -> None:
     if p.copies:
         s.constant("BK", bk, str(bk), "step along K: the depth of the tiles in shared memory")
     piece, lane, thread = (p.product.level(x) for x in ("piece", "lane", "thread"))
-    if _has_warps(p):
+    if _has_warps(p) and not p.product.math.by_group:
         wm, wn = piece.m * lane.m * thread.m, piece.n * lane.n * thread.n
         s.constant("WM", wm, str(wm), "rows of the block's tile that a warp computes")
         s.constant("WN", wn, str(wn), "columns of the block's tile that a warp computes")
     s.constant("WARP", WARP, str(WARP), "lanes per warp")
     if p.product.math.by_warp:
         _tiles_of_mma(s)
+        return
+    if p.product.math.by_group:
+        s.constant(
+            "N_TILES", bn // EIGHT, f"BN / {EIGHT}", "pieces of two columns of a thread's sums, in each of two rows"
+        )
+        groups = "128 * (BM / 64)"
+        if p.producer is None:
+            s.constant("THREADS", p.threads, groups, "threads in a block: a warp group of four warps for 64 rows")
+        else:
+            s.constant(
+                "CONSUMERS", p.consumers, groups, "threads that multiply: a warp group of four warps for 64 rows"
+            )
+            s.constant("THREADS", p.threads, "CONSUMERS + 128", "threads in a block: one more group brings tiles")
         return
     if thread.m > 1 or thread.n > 1 or _has_warps(p):
         s.constant("TM", thread.m, str(thread.m), "rows of one piece of a thread")
@@ -141,6 +155,8 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
     """A thread's place in the block's tile."""
     if s.p.product.math.by_warp:
         return _lane(s)
+    if s.p.product.math.by_group:
+        return _in_group(s)
     out: list[Stmt] = []
     named = s.constants
     one = Const(1)
@@ -200,6 +216,35 @@ def _lane(s: Scope) -> tuple[list[Stmt], Place]:
     return out, at
 
 
+def _in_group(s: Scope) -> tuple[list[Stmt], Place]:
+    """A thread's place in the block's tile, where a warp group multiplies together: its warp has 16 of the group's 64
+    rows; its lane two neighbours of every eighth column in two rows."""
+    out: list[Stmt] = []
+    group_row = let(out, "groupRow", s.tid // GROUP_THREADS * ROWS, "first row of this warp group in the block's tile")
+    lane = let(out, "lane", s.tid % WARP)
+    rows = ROWS // GROUP_WARPS
+    row = let(
+        out, "row", s.tid // WARP * rows + lane // 4, "first row of this thread's sums; the other is 8 further down"
+    )
+    col = let(out, "col", lane % 4 * 2, "its first two columns; every eighth from there on is its own")
+    eight, tiles = Const(EIGHT), s.constants["N_TILES"].expr
+    at = Place(
+        row,
+        col,
+        Const(1),
+        Const(2),
+        Const(2),
+        tiles,
+        eight,
+        eight,
+        {},
+        lane=lane,
+        warp_row=group_row,
+        warp_col=Const(0),
+    )
+    return out, at
+
+
 def _apart(piece: int, warp: int) -> bool:
     """Whether rows within a piece, the piece's number and the warp's number set different bits, as far as the lowest
     three go, which swizzles use."""
@@ -238,6 +283,7 @@ def _edges(s: Scope) -> list[Stmt]:
 def _slice_of_k(s: Scope) -> list[Stmt]:
     """Which part of K this block sums, where several share it: whole steps of BK, nothing for a block too many."""
     if s.p.sums.parts == 1:
+        s.batch = BLOCK_Z if s.p.batched else s.batch
         return []
     out: list[Stmt] = []
     why = "blocks that share the sum over K of one tile of C"
@@ -245,7 +291,10 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     step = next((s.constants[x].expr for x in ("BK", "STEP_K") if x in s.constants), Const(1))
     whole = (K + (step * splits - 1)) // (step * splits) * step
     size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")
-    first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
+    if s.p.batched:
+        s.batch = let(out, "batch", BLOCK_Z // splits, "which product of the batch this block is of")
+        s.part = let(out, "part", BLOCK_Z % splits, "and which part of K it has")
+    first = let(out, "firstK", s.part * size, "where this block's part of K begins")
     depth = Var("depth", 0, BIGGEST, uniform=True)
     out.append(Let(depth, smaller(size, K - first), "its length; 0 or less if nothing remains"))
     s.first_k, s.depth = first, depth
@@ -257,6 +306,8 @@ def _block_pointer(s: Scope, operand: str) -> Pointer:
     for dim in DIMS[operand]:
         scale: Expr = LEADING[operand] if dim == s.p.strided(operand) else Const(1)
         offset = offset + (s.first_k if dim == "k" else s.origin(dim)) * scale
+    if s.p.batched and not (operand == "C" and s.p.second_kernel):
+        offset = s.batch * stride_of(s.p.matrix(operand)) + offset
     if operand == "C" and s.p.second_kernel:
         # Each block's sums go to a matrix of their own.
         offset = BLOCK_Z * (M if s.p.contiguous("C") == "n" else N) * LDC + offset

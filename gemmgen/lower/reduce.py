@@ -17,10 +17,11 @@ from gemmgen.ir.nodes import (
     Section,
     Stmt,
 )
+from gemmgen.lower.chain import Element, Values, apply, params, pointers, strides
 from gemmgen.lower.epilogue import put
 from gemmgen.lower.lines import Lines, launched_early, lines_of
 from gemmgen.lower.nest import nest
-from gemmgen.lower.scope import BETA, BLOCK_X, global_array
+from gemmgen.lower.scope import BETA, BLOCK_X, BLOCK_Z, global_array, stride_of
 from gemmgen.lower.syncs import beside
 from gemmgen.tile.order import order
 from gemmgen.tile.program import TileProgram
@@ -42,7 +43,7 @@ def reduction(p: TileProgram) -> KernelIR:
     splits = Constant("SPLIT_K", p.sums.parts, str(p.sums.parts), "slices to add up")
     main = Section(
         "Add up the slices in their order, and store",
-        (*waits, If(x.inside, tuple(_sum(x, splits.expr)))),
+        (*waits, If(x.inside, tuple(_sum(p, x, splits.expr)))),
     )
     return KernelIR(
         name=f"{p.name}_reduce",
@@ -59,6 +60,8 @@ def reduction(p: TileProgram) -> KernelIR:
             Param("beta", "float"),
             Param("C", "pointer", global_array("C", x.dtype)),
             Param("ldc", "size"),
+            *(strides(p.matrices[2:]) if p.batched else ()),
+            *params(p.beside),
         ),
         threads=x.threads.value,
         grid=x.grid,
@@ -72,16 +75,21 @@ def reduction(p: TileProgram) -> KernelIR:
     )
 
 
-def _sum(x: Lines, splits: Expr) -> list[Stmt]:
+def _sum(p: TileProgram, x: Lines, splits: Expr) -> list[Stmt]:
     """The elements of a thread: their sums over the slices, scaled, and what C had of them."""
     total, part, old = x.registers("total"), x.registers("part"), x.registers("old", x.dtype)
     width = x.width
+    row, col = (BLOCK_X, x.at) if p.contiguous("C") == "n" else (x.at, BLOCK_X)
+
+    batch = {o.name: BLOCK_Z * stride_of(o) for o in p.beside} if p.batched else {}
+    begin, memory = pointers(p.beside, Const(0), Const(0), batch)
 
     def first(array: Array) -> Ref:
         return x.each(array, Const(0))
 
     def add(z: Expr) -> list[Stmt]:
-        source = Ref(WORKSPACE, (z * LDW * x.lines + BLOCK_X * LDW + x.at,))
+        slice_of = BLOCK_Z * splits + z if p.batched else z
+        source = Ref(WORKSPACE, (slice_of * LDW * x.lines + BLOCK_X * LDW + x.at,))
         more = nest([("v", width, 1)], lambda v: [_add(x.each(total, v), Read(x.each(part, v)))])
         return [Alloc(part), Load(first(part), source, width, None, "split_k"), *more]
 
@@ -97,6 +105,8 @@ def _sum(x: Lines, splits: Expr) -> list[Stmt]:
         *nest([("z", splits, 1)], add),
         *nest([("v", width, 1)], scale),
         If(BETA.ne(0), keep),
+        *begin,
+        *apply(p, p.chain, Values(total, width, p.contiguous("C"), Element(row, col, memory))),
         *put(x.target, total, width, x.dtype, "split_k"),
     ]
 

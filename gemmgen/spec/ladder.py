@@ -26,9 +26,19 @@ LADDER = (
     "splitk",
     "skinny",
 )
-LADDER_BF16 = ("mma", "mma_ldmatrix", "mma_swizzled", "mma_pipelined")
-EXAMPLES = ("tf32",)
-"""Specs beside the ladders: examples of a type."""
+LADDER_BF16 = (
+    "mma",
+    "mma_ldmatrix",
+    "mma_swizzled",
+    "mma_pipelined",
+    "wgmma",
+    "wgmma_roles",
+    "wgmma_persistent",
+    "wgmma_store",
+)
+
+EXAMPLES = ("tf32", "gemm_bias_gelu", "batched")
+"""Specs beside the ladders that show what a product can be asked for."""
 
 
 def ladder_names() -> tuple[str, ...]:

@@ -12,10 +12,11 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
 from gemmgen.diagnostics import Span
-from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, Matrix, Order
+from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, EpilogueOperand, Matrix, Order
 from gemmgen.isa.math import FMA, MATHS, NAMES, Math
+from gemmgen.isa.wgmma import GROUP_THREADS
 
-Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "tune"]
+Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "roles", "chain", "tune"]
 
 ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
@@ -46,6 +47,12 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle(
         "transposeA",
         "store the A tile transposed, so that a thread's rows of it are contiguous",
+        needs=("smem",),
+        math="fma",
+    ),
+    Toggle(
+        "transposeB",
+        "store the B tile by columns, so that neighbours along k are contiguous",
         needs=("smem",),
         math="fma",
     ),
@@ -96,9 +103,15 @@ TOGGLES: tuple[Toggle, ...] = (
         needs=("smem",),
     ),
     Toggle(
+        "tmaStore",
+        "C's tile is left in shared memory, and stored by the tensor memory accelerator (needs math wgmma)",
+        needs=("smem", "tma"),
+    ),
+    Toggle(
         "clusterReduce", "split_k's blocks (2 to 8) form a cluster and add up in one kernel (sm_90)", needs=("smem",)
     ),
     Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order: results may differ in the last bits"),
+    Toggle("batched", "compute a batch of products in one launch; an operand without a batch, or of one, is shared"),
     Toggle("dependentLaunch", "launch split_k's second kernel while the first still runs (sm_90)"),
     Toggle(
         "separators",
@@ -169,6 +182,13 @@ class Spec:
     B: Operand = setting(F32_ROW, "element type and order of B", line="operands", form="operands")  # noqa: RUF009
     C: Operand = setting(F32_ROW, "element type and order of C", line="operands", form="operands")  # noqa: RUF009
     accumulate: str = setting("f32", "type of the running sums", line="operands", form="operands")
+    epilogue: tuple[str, ...] = setting(
+        (),
+        "what becomes of alpha * A B + beta * C, in float32, before it is rounded and stored",
+        line="epilogue",
+        form="chain",
+        example="bias -> gelu",
+    )
     math: str = setting(
         "fma",
         "how a block multiplies: FMAs of each thread, or tensor cores (mma) in tiles of this shape",
@@ -176,6 +196,13 @@ class Spec:
         form="math",
         choices=NAMES,
         example="mma 16x8x16",
+    )
+    roles: str | None = setting(
+        None,
+        "warp groups that each run a program of their own: one brings tiles, the others multiply (needs math wgmma)",
+        line="roles",
+        form="roles",
+        example="producer 1, consumers 2",
     )
     arch: str | None = setting(
         None,
@@ -197,6 +224,14 @@ class Spec:
         line="lanes_k",
         form="number",
         choices=(1, 2, 4, 8, 16, 32),
+    )
+    lane_walk: str | None = setting(
+        None,
+        "dimension of C along which consecutive lanes go; left out, that of C's lines with coalescing",
+        line="lane_walk",
+        form="word",
+        pattern="[mn]",
+        example="n",
     )
     split_k: int = setting(
         1,
@@ -253,6 +288,11 @@ class Spec:
     def __str__(self) -> str:
         return self.to_text()
 
+    def _repr_html_(self) -> str:
+        from gemmgen.text.html import pre
+
+        return pre(self.to_text())
+
     @property
     def written(self) -> tuple[Hashable, ...]:
         """What equality leaves out. Who remembers by specs what has them or their lines in it, adds this to the key."""
@@ -275,8 +315,21 @@ class Spec:
     def matrices(self) -> tuple[Matrix, Matrix, Matrix]:
         """A, B and C: their types and how they lie. A type that does not exist, which the checks report, is float32."""
         operands = zip("ABC", (self.A, self.B, self.C), strict=True)
-        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES.get(o.dtype, F32), o.order) for x, o in operands)
+        batch = self.has("batched")
+        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES.get(o.dtype, F32), o.order, batch) for x, o in operands)
         return a, b, c
+
+    @property
+    def beside(self) -> tuple[EpilogueOperand, ...]:
+        """What the epilogue reads beside A, B and C, or writes. Of a checked spec."""
+        from gemmgen.isa.epilogue import chain_of, operands_of
+
+        return operands_of(chain_of(self.epilogue), self.matrices[2]) if self.epilogue else ()
+
+    @property
+    def operands(self) -> tuple[Matrix | EpilogueOperand, ...]:
+        """A, B, C and what the epilogue takes besides."""
+        return (*self.matrices, *self.beside)
 
     @property
     def way(self) -> Math:
@@ -305,7 +358,7 @@ class Spec:
     def threads(self) -> int:
         """Threads in a block."""
         if self.has("warptile"):
-            return WARP * self.warps[0] * self.warps[1]
+            return WARP * self.warps[0] * self.warps[1] + (GROUP_THREADS if self.roles else 0)
         return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1]) * self.lanes_k
 
 

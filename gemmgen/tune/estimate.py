@@ -170,6 +170,7 @@ def _overlap(p: TileProgram) -> float:
     """What is left of the issue slots once loads are waited for, by the way tiles come."""
     prefetch, deep = p.pipeline.prefetch, p.pipeline.depth > 1
     coalesced = p.product.level("lane").walk == p.contiguous("C")
+    coalesced = coalesced or p.output.tile is not None or bool(p.landing(Completion.BARRIER))
     if not p.copies:
         return 0.5 if coalesced else 0.1
     if p.buffer("B") is None:

@@ -8,8 +8,8 @@ namespace rt {
 // A shape that was asked for at the export, and the kernel that gemmgen has for it.
 struct Winner {
     long long m, n, k;
-    Status (*gemm)(const Arguments&);
-    Status (*workspace_bytes)(const Arguments&, std::size_t&);
+    Status (*gemm)(const @PROJECT@::Arguments&);
+    Status (*workspace_bytes)(const @PROJECT@::Arguments&, std::size_t&);
     Status (*prepare)();
 };
 

@@ -251,6 +251,7 @@ inline CUtensorMapDataType map_type(const char* type)
 {
     if (std::strcmp(type, "f16") == 0) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     if (std::strcmp(type, "bf16") == 0) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    if (std::strcmp(type, "f32") != 0 && std::strcmp(type, "tf32") != 0) return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 

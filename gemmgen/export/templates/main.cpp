@@ -81,6 +81,18 @@ float from_half(std::uint16_t h)
     return h >> 15 ? -size : size;
 }
 
+// Eight bits, of which the last `mantissa` are a fraction, with the exponent between that and the sign.
+float from_eight_bits(int x, int mantissa)
+{
+    const int bias = mantissa == 3 ? 7 : 15, exponent = (x & 127) >> mantissa, whole = 1 << mantissa;
+    const int fraction = x & (whole - 1);
+    const float size = exponent == 0 ? std::ldexp(float(fraction), 1 - bias - mantissa)
+                                     : std::ldexp(float(fraction + whole), exponent - bias - mantissa);
+    return x >> 7 ? -size : size;
+}
+
+bool is(const rt::Matrix& m, const char* type) { return std::strcmp(m.type, type) == 0; }
+
 float load(const std::vector<unsigned char>& bytes, std::size_t i, const rt::Matrix& m)
 {
     if (m.item == 4) {
@@ -88,14 +100,21 @@ float load(const std::vector<unsigned char>& bytes, std::size_t i, const rt::Mat
         std::memcpy(&x, &bytes[4 * i], 4);
         return x;
     }
+    if (m.item == 1) return from_eight_bits(bytes[i], is(m, "e4m3") ? 3 : 2);
     std::uint16_t x;
     std::memcpy(&x, &bytes[2 * i], 2);
-    return std::strcmp(m.type, "bf16") == 0 ? from_bits(std::uint32_t(x) << 16) : from_half(x);
+    return is(m, "bf16") ? from_bits(std::uint32_t(x) << 16) : from_half(x);
 }
 
-// Eighths from -4 to 4, which every type holds: a sum is then right to the last bit unless it is long.
+// Eighths from -4 to 4, which types of 16 bits and more hold: their products are exact. Of 8 bits, values up to 4.
 void store(std::vector<unsigned char>& bytes, std::size_t i, const rt::Matrix& m, int eighths)
 {
+    if (m.item == 1) {
+        const int mantissa = is(m, "e4m3") ? 3 : 2, bias = mantissa == 3 ? 7 : 15, size = std::abs(eighths);
+        const int exponent = bias - 2 + size % 4, fraction = size / 4 % (1 << mantissa);
+        bytes[i] = (unsigned char)((eighths < 0 ? 128 : 0) | exponent << mantissa | fraction);
+        return;
+    }
     const float x = float(eighths) / 8;
     std::uint32_t bits;
     std::memcpy(&bits, &x, 4);
@@ -104,7 +123,7 @@ void store(std::vector<unsigned char>& bytes, std::size_t i, const rt::Matrix& m
         return;
     }
     std::uint16_t y = std::uint16_t(bits >> 16);  // of bf16, exact
-    if (std::strcmp(m.type, "f16") == 0) {
+    if (is(m, "f16")) {
         const int exponent = int(bits >> 23 & 255) - 112;
         y = std::uint16_t((bits >> 16 & 0x8000) | (x == 0 ? 0 : exponent << 10 | int(bits >> 13 & 1023)));
     }
@@ -113,7 +132,8 @@ void store(std::vector<unsigned char>& bytes, std::size_t i, const rt::Matrix& m
 
 double unit_of(const rt::Matrix& m)
 {
-    return std::strcmp(m.type, "bf16") == 0 ? std::ldexp(1.0, -8) : std::ldexp(1.0, m.item == 4 ? -24 : -11);
+    if (m.item == 1) return std::ldexp(1.0, is(m, "e4m3") ? -4 : -3);
+    return std::ldexp(1.0, is(m, "bf16") ? -8 : m.item == 4 ? -24 : -11);
 }
 
 // --- One product -----------------------------------------------------------------------------------------------------
@@ -167,18 +187,20 @@ long long wrong_elements(const rt::Spec& s, const Problem& p, const std::vector<
 {
     const rt::Call& call = p.request.call;
     const double u = std::ldexp(1.0, -24), out = unit_of(s.matrices[rt::C]);
+    const bool coarse = is(s.matrices[rt::A], "tf32") || s.matrices[rt::A].item == 1;  // tensor cores drop bits
+    const double product = 2 * (call.K + 1) * u + (coarse ? std::ldexp(1.0, -9) : 0);
     long long wrong = 0;
     for (long long i = 0; i < call.M; ++i)
         for (long long j = 0; j < call.N; ++j) {
             double sum = 0, size = 0;
             for (long long k = 0; k < call.K; ++k) {
-                const double product = p.at(s, rt::A, i, k) * p.at(s, rt::B, k, j);
-                sum += product;
-                size += std::fabs(product);
+                const double term = p.at(s, rt::A, i, k) * p.at(s, rt::B, k, j);
+                sum += term;
+                size += std::fabs(term);
             }
             const double old = call.beta == 0 ? 0 : p.at(s, rt::C, i, j), want = call.alpha * sum + call.beta * old;
-            const double bound = 2 * (call.K + 1) * u * std::fabs(call.alpha) * size +
-                                 2 * u * std::fabs(call.beta * old) + out * std::fabs(want);
+            const double bound = product * std::fabs(call.alpha) * size + 2 * u * std::fabs(call.beta * old) +
+                                 out * std::fabs(want);
             const std::size_t element = rt::offset_of(s, rt::C, i, j, call.leading[rt::C]);
             wrong += !(std::fabs(load(result, element, s.matrices[rt::C]) - want) <= bound);
         }

@@ -77,7 +77,7 @@ struct Variant {
 
 struct Matrix {
     char name;
-    const char* type;  // f32, f16, bf16
+    const char* type;  // f32, tf32, f16, bf16, e4m3, e5m2
     int item;          // bytes of an element
     bool row;          // stored by rows; else by columns
     int need;          // bytes to which rows must be aligned for the exact kernel
@@ -162,7 +162,7 @@ inline long long lines_of(const Spec& s, Operand x, const Call& call)
 
 inline int alignment(int item, std::uintptr_t address, long long leading, long long extent)
 {
-    for (int width : {16, 8, 4, 2}) {
+    for (int width : {16, 8, 4, 2, 1}) {
         const bool whole = address % width == 0 && leading * item % width == 0 && extent * item % width == 0;
         if (width >= item && whole) return width;
     }

@@ -1,0 +1,80 @@
+"""What computes the operators: gemmgen's kernels where the GPU and type have one, else torch itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gemmgen.dispatch.matmul import matmul as gemmgen_matmul
+from gemmgen.ir.types import F32
+from gemmgen.torch.checks import linear_shape, matmul_shape
+
+KERNELS = frozenset(getattr(torch, t.numpy) for t in (F32,))
+"""The types that ``gemmgen.matmul`` has kernels for. Products of others are torch's own."""
+
+
+def matmul_on_host(a: Any, b: Any, *, precision: str = "exact") -> Any:
+    """The product by torch, on any device."""
+    matmul_shape(a, b, precision)
+    return torch.matmul(a, b).contiguous()
+
+
+def matmul_on_gpu(a: Any, b: Any, *, precision: str = "exact") -> Any:
+    """The product by gemmgen's kernels; by torch where there is none for the type, or for a batch of B."""
+    shape = matmul_shape(a, b, precision)
+    if a.dtype not in KERNELS or b.dim() > 2:
+        return torch.matmul(a, b).contiguous()
+    out = a.new_empty(shape)
+    _product(_matrix(a), plain(b), _matrix(out))
+    return out
+
+
+def linear_on_host(x: Any, weight: Any, bias: Any = None, *, activation: str = "none", precision: str = "exact") -> Any:
+    """The layer by torch, on any device."""
+    linear_shape(x, weight, bias, activation, precision)
+    return activated(torch.nn.functional.linear(x, weight, bias), activation).contiguous()
+
+
+def linear_on_gpu(x: Any, weight: Any, bias: Any = None, *, activation: str = "none", precision: str = "exact") -> Any:
+    """The layer with gemmgen's product. The weight is read as it lies, which is transposed."""
+    shape = linear_shape(x, weight, bias, activation, precision)
+    if x.dtype not in KERNELS:
+        return activated(torch.nn.functional.linear(x, weight, bias), activation).contiguous()
+    out = x.new_empty(shape)
+    _product(_matrix(x), plain(weight).t(), _matrix(out))
+    if bias is not None:
+        out.add_(bias.detach())
+    return activated(out, activation)
+
+
+def activated(x: Any, activation: str) -> Any:
+    """An activation of torch, by its name in an epilogue."""
+    functional = torch.nn.functional
+    match activation:
+        case "relu":
+            return functional.relu(x)
+        case "gelu":
+            return functional.gelu(x)
+        case "gelu_tanh":
+            return functional.gelu(x, approximate="tanh")
+        case "silu":
+            return functional.silu(x)
+        case _:
+            return x
+
+
+def plain(x: Any) -> Any:
+    """The tensor as a kernel takes it: no parameter, and with no gradient of its own."""
+    return x.detach() if x.requires_grad or type(x) is not torch.Tensor else x
+
+
+def _matrix(x: Any) -> Any:
+    """A tensor as one matrix: all dimensions but the last are rows. Copied only where its strides allow no view."""
+    x = plain(x)
+    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+
+
+def _product(a: Any, b: Any, out: Any) -> None:
+    if out.numel():
+        gemmgen_matmul(a, b, out)
