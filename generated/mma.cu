@@ -1,11 +1,11 @@
-// mma, exact variant: for M and N that are multiples of 128 and K of 64, and rows of A and B whose start and
+// mma, exact variant: for M and N that are multiples of 128 and K of 32, and rows of A and B whose start and
 // length are multiples of 16 bytes, rows of C whose start and length are multiples of 4 bytes.
 //
 // Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 128 threads per block, no dynamic shared memory, sm_80
 // or newer.
 //
 //     kernel mma
-//     tile   block  128x128x64
+//     tile   block  128x128x32
 //     tile   warp   64x64
 //     use    coalescing, smem, float4, warptile
 //     operands A bf16 row, B bf16 row, C bf16 row, accumulate f32
@@ -18,7 +18,7 @@
 
 constexpr int BM = 128;                       // rows of C that a block computes
 constexpr int BN = 128;                       // columns of C that a block computes
-constexpr int BK = 64;                        // step along K: the depth of the tiles in shared memory
+constexpr int BK = 32;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 64;                        // rows of the block's tile that a warp computes
 constexpr int WN = 64;                        // columns of the block's tile that a warp computes
 constexpr int WARP = 32;                      // lanes per warp

@@ -5,7 +5,7 @@
 // or newer.
 //
 //     kernel mma_ldmatrix
-//     tile   block  128x128x64
+//     tile   block  128x128x32
 //     tile   warp   64x64
 //     use    coalescing, smem, float4, warptile, ldmatrix
 //     operands A bf16 row, B bf16 row, C bf16 row, accumulate f32
@@ -17,7 +17,7 @@
 
 constexpr int BM = 128;                       // rows of C that a block computes
 constexpr int BN = 128;                       // columns of C that a block computes
-constexpr int BK = 64;                        // step along K: the depth of the tiles in shared memory
+constexpr int BK = 32;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 64;                        // rows of the block's tile that a warp computes
 constexpr int WN = 64;                        // columns of the block's tile that a warp computes
 constexpr int WARP = 32;                      // lanes per warp

@@ -1,5 +1,5 @@
 // mma_pipelined, exact variant: for M that is a multiple of 128 and N of 256 and K of 64, and rows of A and B
-// whose start and length are multiples of 16 bytes, rows of C whose start and length are multiples of 4
+// whose start and length are multiples of 16 bytes, rows of C whose start and length are multiples of 8
 // bytes.
 //
 // Launch: grid ((N + 255) / 256, (M + 127) / 128, 1), 256 threads per block, 147456 bytes of dynamic shared
@@ -8,7 +8,7 @@
 //     kernel mma_pipelined
 //     tile   block  128x256x64
 //     tile   warp   64x64
-//     use    coalescing, smem, float4, warptile, cpasync, prefetch, ldmatrix, smemSwizzle
+//     use    coalescing, smem, float4, warptile, cpasync, prefetch, ldmatrix, smemSwizzle, stageC
 //     operands A bf16 row, B bf16 row, C bf16 row, accumulate f32
 //     math   mma 16x8x16
 //     stages 3
@@ -35,12 +35,15 @@ constexpr int GROUP_M = 8;           // rows of tiles of C in a group, whose blo
 constexpr int STAGES = 3;            // tiles of A and of B in shared memory
 constexpr int STRIDE_A = THREADS / (BK / 8);  // rows of A's tile that one pass of the block copies
 constexpr int STRIDE_B = THREADS / (BN / 8);  // rows of B's tile that one pass of the block copies
+constexpr int PAD_C = 8;             // padding elements after each row of Cs
+constexpr int STRIDE_C = THREADS / (BN / 4);  // rows of C's tile that one pass of the block stores
 
 static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
 static_assert(WM % MMA_M == 0 && WN % MMA_N == 0, "a warp's tile is whole tiles of mma");
 static_assert(BK % MMA_K == 0, "a tile is whole steps of mma");
 static_assert(BK % 8 == 0, "BK must be a multiple of 8: A is copied 16 bytes at a time");
 static_assert(BN % 8 == 0, "BN must be a multiple of 8: B is copied 16 bytes at a time");
+static_assert(BN % 4 == 0, "BN must be a multiple of 4: C is stored 8 bytes at a time");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -56,8 +59,14 @@ __device__ __forceinline__ bf16 float_to_bf16(float x)
     return rounded;
 }
 
-// 4 bytes in one access: p must be aligned to 4 bytes.
-__device__ __forceinline__ unsigned int& as_bf16x2(bf16* p) { return *reinterpret_cast<unsigned int*>(p); }
+// 8 bytes in one access: p must be aligned to 8 bytes.
+__device__ __forceinline__ uint2& as_bf16x4(bf16* p) { return *reinterpret_cast<uint2*>(p); }
+
+// 16 bytes in one access: p must be aligned to 16 bytes.
+__device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
+
+// 8 bytes in one access: p must be aligned to 8 bytes.
+__device__ __forceinline__ float2& as_float2(float* p) { return *reinterpret_cast<float2*>(p); }
 
 // A shared-memory address as PTX instructions take it: 32 bits.
 __device__ __forceinline__ unsigned int shared_address(const void* p)
@@ -126,6 +135,8 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
     extern __shared__ __align__(16) bf16 dynamicShared[];
     bf16 (*As)[BM][BK] = reinterpret_cast<bf16 (*)[BM][BK]>(dynamicShared);
     bf16 (*Bs)[BK][BN] = reinterpret_cast<bf16 (*)[BK][BN]>(dynamicShared + STAGES * BM * BK);
+    // takes the place of As and Bs, once all is multiplied
+    float (*Cs)[BN + PAD_C] = reinterpret_cast<float (*)[BN + PAD_C]>(dynamicShared);
 
     // 1. Placement: what this thread computes
     // Blocks go down GROUP_M rows of tiles before they go on to the next column of tiles: those that run at
@@ -241,24 +252,40 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
         }
     }
 
-    // 3. Epilogue: C = alpha * A B + beta * C
+    // 3. Epilogue: C = alpha * A B + beta * C, through shared memory: rows are padded: no bank conflicts,
+    // neither where sums are stored nor where rows are loaded
+    __syncthreads();  // As, Bs: read by all threads above, overwritten below
+
+    // this thread's sums, where they lie in C's tile; no copy that could overwrite them is in flight
     #pragma unroll
     for (int p = 0; p < M_TILES * 2; ++p) {
         #pragma unroll
         for (int q = 0; q < N_TILES; ++q) {
-            float out[2];
-            #pragma unroll
-            for (int v = 0; v < 2; ++v) out[v] = alpha * sums[p][q * 2 + v];
-            if (beta != 0.0f) {
-                alignas(4) bf16 old[2];
-                as_bf16x2(old) = as_bf16x2(&blockC[(row + p * (MMA_M / 2)) * ldc + col + q * MMA_N]);
-                #pragma unroll
-                for (int v = 0; v < 2; ++v) out[v] += beta * bf16_to_float(old[v]);
-            }
-            alignas(4) bf16 rounded[2];
-            #pragma unroll
-            for (int v = 0; v < 2; ++v) rounded[v] = float_to_bf16(out[v]);
-            as_bf16x2(&blockC[(row + p * (MMA_M / 2)) * ldc + col + q * MMA_N]) = as_bf16x2(rounded);
+            as_float2(&Cs[row + p * (MMA_M / 2)][col + q * MMA_N]) = as_float2(&sums[p][q * 2]);
         }
+    }
+    __syncthreads();  // Cs: written by all threads above, read by all below
+
+    const int innerRowC = threadIdx.x / (BN / 4);  // which row of C's tile this thread stores first
+    const int innerColC = threadIdx.x % (BN / 4);  // and which 4 columns
+
+    // consecutive threads store neighbours of a row of C
+    #pragma unroll
+    for (int offset = 0; offset < BM; offset += STRIDE_C) {
+        alignas(16) float staged[4];
+        as_float4(staged) = as_float4(&Cs[innerRowC + offset][innerColC * 4]);
+        float out[4];
+        #pragma unroll
+        for (int v = 0; v < 4; ++v) out[v] = alpha * staged[v];
+        if (beta != 0.0f) {
+            alignas(8) bf16 old[4];
+            as_bf16x4(old) = as_bf16x4(&blockC[(innerRowC + offset) * ldc + innerColC * 4]);
+            #pragma unroll
+            for (int v = 0; v < 4; ++v) out[v] += beta * bf16_to_float(old[v]);
+        }
+        alignas(8) bf16 rounded[4];
+        #pragma unroll
+        for (int v = 0; v < 4; ++v) rounded[v] = float_to_bf16(out[v]);
+        as_bf16x4(&blockC[(innerRowC + offset) * ldc + innerColC * 4]) = as_bf16x4(rounded);
     }
 }

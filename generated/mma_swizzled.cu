@@ -1,11 +1,11 @@
-// mma_swizzled, exact variant: for M and N that are multiples of 128 and K of 64, and rows of A and B whose
+// mma_swizzled, exact variant: for M and N that are multiples of 128 and K of 32, and rows of A and B whose
 // start and length are multiples of 16 bytes, rows of C whose start and length are multiples of 4 bytes.
 //
 // Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 128 threads per block, no dynamic shared memory, sm_80
 // or newer.
 //
 //     kernel mma_swizzled
-//     tile   block  128x128x64
+//     tile   block  128x128x32
 //     tile   warp   64x64
 //     use    coalescing, smem, float4, warptile, ldmatrix, smemSwizzle
 //     operands A bf16 row, B bf16 row, C bf16 row, accumulate f32
@@ -17,7 +17,7 @@
 
 constexpr int BM = 128;                       // rows of C that a block computes
 constexpr int BN = 128;                       // columns of C that a block computes
-constexpr int BK = 64;                        // step along K: the depth of the tiles in shared memory
+constexpr int BK = 32;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 64;                        // rows of the block's tile that a warp computes
 constexpr int WN = 64;                        // columns of the block's tile that a warp computes
 constexpr int WARP = 32;                      // lanes per warp
@@ -129,7 +129,7 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
         const bf16* tileB = blockB + k0 * ldb;
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
-            as_bf16x8(&As[innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 8]) =
+            as_bf16x8(&As[innerRowA + offset][(innerColA ^ ((innerRowA + offset) / 2 % 4)) * 8]) =
                 as_bf16x8(&tileA[(innerRowA + offset) * lda + innerColA * 8]);
         }
         #pragma unroll
@@ -144,7 +144,7 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
             #pragma unroll
             for (int i = 0; i < M_TILES; ++i) {
                 ldmatrix_x4(fragA[i],
-                    &As[warpRow + i * MMA_M + lane % 16][((k / 8 + lane / 16) ^ (lane % 8)) * 8]);
+                    &As[warpRow + i * MMA_M + lane % 16][((k / 8 + lane / 16) ^ (lane % 8 / 2)) * 8]);
             }
             #pragma unroll
             for (int j = 0; j < N_TILES; j += 2) {

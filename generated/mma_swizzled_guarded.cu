@@ -5,7 +5,7 @@
 // or newer.
 //
 //     kernel mma_swizzled
-//     tile   block  128x128x64
+//     tile   block  128x128x32
 //     tile   warp   64x64
 //     use    coalescing, smem, float4, warptile, ldmatrix, smemSwizzle
 //     operands A bf16 row, B bf16 row, C bf16 row, accumulate f32
@@ -17,7 +17,7 @@
 
 constexpr int BM = 128;                       // rows of C that a block computes
 constexpr int BN = 128;                       // columns of C that a block computes
-constexpr int BK = 64;                        // step along K: the depth of the tiles in shared memory
+constexpr int BK = 32;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 64;                        // rows of the block's tile that a warp computes
 constexpr int WN = 64;                        // columns of the block's tile that a warp computes
 constexpr int WARP = 32;                      // lanes per warp
@@ -132,7 +132,7 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             // past the last row, that row again: its products are not stored
-            as_bf16x8(&As[innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 8]) = k0 + innerColA * 8 < K
+            as_bf16x8(&As[innerRowA + offset][(innerColA ^ ((innerRowA + offset) / 2 % 4)) * 8]) = k0 + innerColA * 8 < K
                 ? as_bf16x8(&tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 8])
                 : uint4{0, 0, 0, 0};
         }
@@ -150,7 +150,7 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
             #pragma unroll
             for (int i = 0; i < M_TILES; ++i) {
                 ldmatrix_x4(fragA[i],
-                    &As[warpRow + i * MMA_M + lane % 16][((k / 8 + lane / 16) ^ (lane % 8)) * 8]);
+                    &As[warpRow + i * MMA_M + lane % 16][((k / 8 + lane / 16) ^ (lane % 8 / 2)) * 8]);
             }
             #pragma unroll
             for (int j = 0; j < N_TILES; j += 2) {

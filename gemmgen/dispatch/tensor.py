@@ -117,6 +117,7 @@ def spec_for(
                 "cpasync",
                 "prefetch",
                 "raggedFirst",
+                "stageC",
             }
         ),
         A=Operand(dtype.name, a),

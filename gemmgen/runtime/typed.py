@@ -24,8 +24,11 @@ class TypedCublas(Cublas):
     float32."""
 
     def __init__(self, device: Device, types: tuple[DType, DType, DType]) -> None:
-        super().__init__(device)
         self.types = types
+        super().__init__(device)
+
+    def _refuse_tf32(self) -> None:
+        """How products are computed is said in each call, whatever the environment asks of float32 ones."""
 
     @property
     def description(self) -> str:
