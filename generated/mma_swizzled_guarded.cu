@@ -132,7 +132,8 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             // past the last row, that row again: its products are not stored
-            as_bf16x8(&As[innerRowA + offset][(innerColA ^ ((innerRowA + offset) / 2 % 4)) * 8]) = k0 + innerColA * 8 < K
+            as_bf16x8(&As[innerRowA + offset][(innerColA ^ ((innerRowA + offset) / 2 % 4)) * 8]) =
+                k0 + innerColA * 8 < K
                 ? as_bf16x8(&tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 8])
                 : uint4{0, 0, 0, 0};
         }

@@ -133,7 +133,9 @@ def test_F02_explain_and_simulate_agree_with_the_instructions_rows(rung: str, gp
     spec = gemmgen.load(ladder_path(rung))
     problem = architecture_problem(spec, GPUS[gpu].arch)
     rows = [INSTRUCTIONS[toggle].arch.min for toggle in spec.use if toggle in INSTRUCTIONS]
-    assert (problem is not None) == (max([0, *rows]) > int(GPUS[gpu].arch[3:]))
+    types = [x.dtype.arch for x in spec.matrices]
+    least = max([*rows, *types, 0 if spec.way.plain else spec.way.needs.min])
+    assert (problem is not None) == (least > int(GPUS[gpu].arch[3:]))
     if problem is not None:
         with pytest.raises(ArgumentError, match=re.escape(GPUS[gpu].title)):
             gemmgen.explain(spec, 64, 64, 64, gpu=gpu, compiled=False)

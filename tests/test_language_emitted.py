@@ -72,4 +72,11 @@ def test_g29_the_form_of_the_file_does_not_reach_cuda(name: str) -> None:
     cuda = emit_cuda(lower(parse(text)))
     for form in ("\ufeff" + text, text.replace("\n", "\r\n"), text.rstrip("\n"), text.replace("\n", " \t\n") + "# end"):
         assert emit_cuda(lower(parse(form))) == cuda
-    assert emit_cuda(lower(parse(parse(text).to_text()))) == cuda
+    # The canonical text has no comments behind its lines, which the header repeats.
+    plain = emit_cuda(lower(parse(parse(text).to_text())))
+    assert _code(plain) == _code(cuda)
+
+
+def _code(cuda: str) -> str:
+    """A text without comments."""
+    return "\n".join(line for x in cuda.split("\n") if (line := x.partition("//")[0].rstrip()))

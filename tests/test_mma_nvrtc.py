@@ -20,13 +20,22 @@ ARCHS = ("sm_80", "sm_90", *(pytest.param(x, marks=pytest.mark.full) for x in ("
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("name", [*LADDER_BF16, "tf32"])
+@pytest.mark.parametrize("name", [*(x for x in LADDER_BF16 if x.startswith("mma")), "tf32"])
 def test_the_ladder_compiles_without_warnings(name: str, arch: str) -> None:
     for variant in (EXACT, GUARDED):
         ir = lower(load(ladder_path(name)), variant)
         made = compile_cubin(emit_cuda(ir), arch, name=ir.name, cache=None)
         assert not [line for line in made.log.splitlines() if WARNING.search(line)], made.log
         assert made.resources.spill_bytes <= (8 if variant == EXACT else 128)
+
+
+@pytest.mark.parametrize("name", [x for x in LADDER_BF16 if x.startswith("wgmma")])
+def test_warp_groups_compile_without_warnings(name: str) -> None:
+    for variant in (EXACT, GUARDED):
+        ir = lower(load(ladder_path(name)), variant)
+        made = compile_cubin(emit_cuda(ir), ir.target("sm_90"), name=ir.name, cache=None)
+        assert not [line for line in made.log.splitlines() if WARNING.search(line)], made.log
+        assert made.resources.spill_bytes == 0 and "C7512" not in made.log  # serialised wgmma
 
 
 @pytest.mark.parametrize("arch", ["sm_89", pytest.param("sm_120", marks=pytest.mark.full)])

@@ -116,10 +116,13 @@ def test_a_fragment_that_leaves_a_place_out_is_refused() -> None:
 
 
 def test_each_way_names_its_types() -> None:
-    assert NAMES == ("fma", "mma 16x8x16", "mma 16x8x8", "mma 16x8x32")
+    assert NAMES[:4] == ("fma", "mma 16x8x16", "mma 16x8x8", "mma 16x8x32")
+    assert all(name.startswith("wgmma 64x") for name in NAMES[4:])
     assert types_of("mma 16x8x16") == ("f16", "bf16") and types_of("mma 16x8x32") == ("e4m3", "e5m2")
-    assert ways_for(BF16) == ("fma", "mma 16x8x16") and ways_for(TF32) == ("mma 16x8x8",)
+    assert ways_for(BF16) == ("fma", "mma 16x8x16", "wgmma 64x256x16")
+    assert ways_for(TF32) == ("mma 16x8x8", "wgmma 64x256x8")
     for (_, dtype), way in MATHS.items():
-        assert way.needs.min == (89 if dtype in (E4M3, E5M2) else 80 if way is not FMA else 50)
+        least = 90 if way.by_group else 89 if dtype in (E4M3, E5M2) else 80 if way is not FMA else 50
+        assert way.needs.min == least
         m, n, k = way.shape
         assert way.work.flops * way.threads == 2 * m * n * k

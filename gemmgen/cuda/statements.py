@@ -146,6 +146,8 @@ class Printer:
     def _joined(self, line: Line, statements: tuple[Stmt, ...], depth: int) -> int:
         """Puts one line that stands for several statements."""
         numbers = self._numbers(statements)
+        code, *tail = _broken(depth, [line.code, *line.tail])
+        line = Line(0, code, tail=tuple(tail))
         why = " ".join(s.why for s in statements if isinstance(s, Alloc | Load | Store | Fma | Compute) and s.why)
         self.lines.append(Line(depth, line.code, why, numbers, line.tail))
         return len(statements)
@@ -168,6 +170,7 @@ class Printer:
                 self._if(s, depth, env, names)
             case Load():
                 code, *tail = assignment(access(s.dst, s.width, env), loaded(s, env, self.moving))
+                code, *tail = _broken(depth, [code, *tail])
                 self._put(depth, code, s.why, s, tuple(tail))
             case Store():
                 self._store(s, depth, env)
@@ -385,6 +388,15 @@ def argument(a: Ref | Expr | MapRef, env: Env, run: int = 1) -> str:
             return reference(a, env) if run == 1 else first_address(a, env)
         return address(a, env)
     return expression(a, env)
+
+
+def _broken(depth: int, pieces: list[str]) -> list[str]:
+    """The pieces of an assignment, with what its first part is too long for on a line of its own."""
+    first, *rest = pieces
+    if len(INDENT * depth + first) <= WIDTH or not rest or " = " not in first:
+        return pieces
+    target, _, value = first.partition(" = ")
+    return [f"{target} =", value, *rest]
 
 
 def pointer_type(array: Array) -> str:

@@ -249,7 +249,8 @@ def _question(
     c = c or ((m, n), (n, 1), 0)
     if n > 1 and c[1][1] != 1 and (m == 1 or c[1][0] != 1):
         return None
-    one, other, lies = _letter(a), _letter(b), _letter(c)
+    host = len(c) > 3 and c[3] == HOST  # its strides are not told, and a vector may have any
+    one, other, lies = _letter(a), _letter(b), "n" if host else _letter(c)
     align = _aligned(a, one), _aligned(b, other), _aligned(c, lies)
     if lies == "n":
         return (m, n, k), align, _layout(one, other), False

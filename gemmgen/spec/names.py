@@ -81,7 +81,10 @@ ASSEMBLER_NAMES = _words("""
 FILE_SCOPE_NAMES = _words("""
     BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARP WARPS STRIDE_A STRIDE_B STRIDE_C STAGES PAD_A PAD_B
     PAD_C UNROLL LANES_K VECTOR STEP_K TILE_BYTES SPLIT_K PIECES SHARE GROUP_M TensorMap dynamicShared
-    MMA_M MMA_N MMA_K M_TILES N_TILES
+    gelu gelu_tanh silu
+    MMA_M MMA_N MMA_K M_TILES N_TILES PANEL PANEL_C CONSUMERS
+    wgmma_descriptor wgmma_fence wgmma_commit wgmma_wait
+    tma_store store_commit store_wait_read fence_async group_sync
     as_float2 as_float4 load_global_float load_global_float2 load_global_float4
     load_shared_float load_shared_float2 load_shared_float4 load_cluster_float load_cluster_float2 load_cluster_float4
     shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero cp_async16_or_zero
@@ -99,7 +102,7 @@ ARRAY_NAMES = _words("""
 
 _TYPES = r"(bf16|f16|e4m3|e5m2)"
 _FILE_SCOPE = re.compile(
-    rf"cp_async_wait[0-9]+|mma_[0-9]+x[0-9]+x[0-9]+|ldmatrix_x[124](_trans)?|(as_|load_(global|shared)_)?{_TYPES}(x[0-9]+)?"
+    rf"cp_async_wait[0-9]+|mma_[0-9]+x[0-9]+x[0-9]+|wgmma_m[0-9]+n[0-9]+k[0-9]+|registers_(take|keep)[0-9]+|ldmatrix_x[124](_trans)?|(as_|load_(global|shared)_)?{_TYPES}(x[0-9]+)?"
     rf"|{_TYPES}_to_float|float_to_{_TYPES}"
 )
 
