@@ -21,6 +21,7 @@ from gemmgen.version import __version__
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
     from gemmgen.analysis.occupancy import Occupancy, occupancy
+    from gemmgen.api.epilogue import epilogue
     from gemmgen.api.explaining import explain
     from gemmgen.api.kernel import Kernel, compile
     from gemmgen.api.simulation import Simulation, simulate
@@ -60,6 +61,7 @@ __all__ = [
     "__version__",
     "compile",
     "emit",
+    "epilogue",
     "explain",
     "export",
     "load",
@@ -87,6 +89,7 @@ _HOME = {
         "SpecError",
         "TuneError",
     ),
+    "gemmgen.api.epilogue": ("epilogue",),
     "gemmgen.api.explaining": ("explain",),
     "gemmgen.isa.memory": ("shared_wavefronts",),
     "gemmgen.api.kernel": ("Kernel", "compile"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gemmgen.diagnostics import ArgumentError, SpecError
-from gemmgen.spec.ladder import ladder_names, ladder_path
+from gemmgen.spec.ladder import EXAMPLES, ladder_names, ladder_path
 from gemmgen.spec.model import SETTINGS, TOGGLES, Spec
 from gemmgen.spec.names import RESERVED
 from gemmgen.spec.parse import load, parse
@@ -87,7 +87,8 @@ def test_ladder_spec_is_short_and_says_what_the_rung_does(name: str) -> None:
 
 
 def test_ladder_names_are_the_files_in_specs() -> None:
-    assert set(ladder_names()) == {p.stem for p in (ROOT / "specs").glob("*.gemm")} == set(LADDER)
+    files = {p.stem for p in (ROOT / "specs").glob("*.gemm")}
+    assert set(ladder_names()) == set(LADDER) and {*LADDER, *EXAMPLES} == files
 
 
 def test_unknown_rung_names_the_nearest() -> None:

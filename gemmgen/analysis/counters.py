@@ -252,7 +252,7 @@ def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:
         "expected_s": e.bound.total_s,
         "bound": e.bound.to_dict(),
         "dram_read_bytes": values.get(DRAM_READ),
-        "compulsory_bytes": compulsory_bytes(e.size, e.beta),
+        "compulsory_bytes": compulsory_bytes(e.size, e.beta, e.items, e.beside),
         "busy_percent": {r: values.get(name) for r, name in BUSY.items()},
         "replayed_wavefronts": {
             op: round(values[pipe] - values[COUNTERS[f"shared {op} wavefronts"]])

@@ -19,7 +19,7 @@ from gemmgen.analysis.occupancy import Occupancy, named_registers, occupancy_of,
 from gemmgen.analysis.paragraph import paragraph
 from gemmgen.analysis.printed import explanation_text
 from gemmgen.analysis.sass import MainLoop
-from gemmgen.analysis.traffic import Intensity, Size, flops, intensity, items_of
+from gemmgen.analysis.traffic import Intensity, Size, beside_bytes, flops, intensity, items_of
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.isa.counted import TOTALS
 from gemmgen.isa.memory import LINE
@@ -84,6 +84,11 @@ class Explanation:
         return items_of(self.ir)
 
     @property
+    def beside(self) -> dict[str, int]:
+        """Bytes of each operand of the epilogue."""
+        return beside_bytes(self.ir, self.size)
+
+    @property
     def flops(self) -> int:
         """2 M N K."""
         return flops(self.size)
@@ -142,6 +147,7 @@ class Explanation:
             "size": list(self.size),
             "gpu": self.gpu.name,
             "variant": self.ir.variant.label,
+            "epilogue": list(self.spec.epilogue),
             "blocks": self.blocks,
             "threads_per_block": self.ir.threads,
             "shared_bytes": self.ir.shared_bytes,
@@ -188,7 +194,7 @@ def explained(
     run = Run(ir, size, counts, blocks, gpu, fits, beta, compiled.loop if compiled else None, launches, tiles)
     return Explanation(
         spec, ir, size, gpu, beta, blocks, counts, compiled, fits,
-        intensity(size, counts, beta, items_of(ir)),
+        intensity(size, counts, beta, items_of(ir), beside_bytes(ir, size)),
         bounds(run),
         (cuda_lines or {}) if any(s.ir is None for s in steps) else {},  # lines are those of the main kernel's text
         copies or {},

@@ -15,7 +15,7 @@ from gemmgen.analysis.counts import Counts
 from gemmgen.analysis.latency import WAITS, Step, Waits, run_clocks
 from gemmgen.analysis.occupancy import Occupancy
 from gemmgen.analysis.sass import MainLoop
-from gemmgen.analysis.traffic import Size, compulsory_bytes, items_of
+from gemmgen.analysis.traffic import Size, beside_bytes, compulsory_bytes, items_of
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import BANK_BYTES, BANKS, SECTOR
@@ -146,9 +146,13 @@ def bounds(run: Run, waits: Waits = WAITS) -> Bounds:
         "shared_s": run.shared_clocks / clocks,
         "l1_s": run.l1_clocks / clocks,
         "l2_s": _l2_bytes(run) / (gpu.l2_gb_s * GB),
-        "dram_s": compulsory_bytes(run.size, run.beta, items_of(run.ir)) / (gpu.dram_gb_s * GB) if run.blocks else 0.0,
+        "dram_s": _dram_bytes(run) / (gpu.dram_gb_s * GB) if run.blocks else 0.0,
     }
     return Bounds(**needs, latency_s=max(0.0, _waiting_s(run, waits) - max(needs.values())))
+
+
+def _dram_bytes(run: Run) -> int:
+    return compulsory_bytes(run.size, run.beta, items_of(run.ir), beside_bytes(run.ir, run.size))
 
 
 def _tensor_s(run: Run) -> float:
@@ -165,10 +169,11 @@ def _l2_bytes(run: Run) -> int:
     (m, n, k), (bm, bn, _) = run.size, run.ir.tile
     loads = [a for a in run.counts.accesses if (a.space, a.op) == ("global", "load")]
     a, b, _ = items_of(run.ir)
+    late = {"C", *beside_bytes(run.ir, run.size)}
     tiles = k * (a * m * -(-n // bn) + b * n * -(-m // bm))
     boxes = run.counts.total("tma", "load").bytes_used
-    inputs = min(tiles, boxes + SECTOR * sum(a.cost.sectors for a in loads if a.operand != "C"))
-    rest = sum(a.cost.sectors for a in loads if a.operand == "C") + run.counts.total("global", "store").sectors
+    inputs = min(tiles, boxes + SECTOR * sum(a.cost.sectors for a in loads if a.operand not in late))
+    rest = sum(a.cost.sectors for a in loads if a.operand in late) + run.counts.total("global", "store").sectors
     return inputs + SECTOR * rest
 
 

@@ -13,6 +13,7 @@ from gemmgen.analysis.recorded import measured
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes, ratio
 from gemmgen.ir.types import WARP
+from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.memory import SECTOR
 from gemmgen.text.numbers import counted, duration, listed, size_text, time_text
 from gemmgen.text.table import format_table
@@ -150,6 +151,10 @@ def _resource_lines(e: Explanation) -> Iterator[str]:
         f"occupancy: {fits.fraction:.0%}, {counted(fits.blocks_per_sm, 'block')} and "
         f"{counted(fits.warps_per_sm, 'warp')} per SM, limited by {fits.limiter}"
     )
+    if e.spec.epilogue:
+        flops = sum(x.row.flops for x in chain_of(e.spec.epilogue))
+        beside = f", {size_text(sum(e.beside.values()))} of {listed(list(e.beside))}" if e.beside else ""
+        yield f"epilogue: {' -> '.join(e.spec.epilogue)}: about {counted(flops, 'flop')} per element of C{beside}"
     if e.copies:
         what, verb = listed(list(e.copies)), "is" if len(e.copies) == 1 else "are"
         moved = size_text(sum(e.copies.values()))
@@ -172,7 +177,7 @@ def traffic_text(e: Explanation) -> str:
         ["shared memory to registers", size_text(shared), ratio(e.flops, shared)],
         ["global memory, requested by threads", size_text(asked), i.block_tile],
         ["global memory, in sectors", size_text(sectors), ratio(e.flops, sectors)],
-        ["DRAM, each matrix once", size_text(compulsory_bytes(e.size, e.beta, e.items)), i.ideal],
+        ["DRAM, each matrix once", size_text(compulsory_bytes(e.size, e.beta, e.items, e.beside)), i.ideal],
         ["for comparison: two loads per FMA", size_text(e.flops * (e.items[0] + e.items[1]) // 2), i.naive],
     ]
     ridge = f"On this GPU, float32 is limited by arithmetic from {e.gpu.ridge:.1f} flop/byte of DRAM traffic on."

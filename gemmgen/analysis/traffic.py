@@ -6,7 +6,10 @@ A product is 2 M N K flops: a multiplication and an addition for each of M N K. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
 
 from gemmgen.analysis.counts import Counts
 from gemmgen.ir.kernel import KernelIR
@@ -49,22 +52,42 @@ SINGLES = (F32.bytes, F32.bytes, F32.bytes)
 """Bytes per element of A, B and C in float32."""
 
 
-def compulsory_bytes(size: Size, beta: float = 0.0, items: tuple[int, int, int] = SINGLES) -> int:
+NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+def compulsory_bytes(
+    size: Size,
+    beta: float = 0.0,
+    items: tuple[int, int, int] = SINGLES,
+    beside: Mapping[str, int] = NOTHING,
+) -> int:
     """Bytes that any program moves: A and B are read, C is written, and read too where beta is not 0. ``items`` are
-    bytes per element of A, B and C."""
+    bytes per element of A, B and C, ``beside`` the bytes of what an epilogue reads and writes besides."""
     (m, n, k), (a, b, c) = size, items
-    return a * m * k + b * k * n + c * m * n * (1 if beta == 0 else 2)
+    return a * m * k + b * k * n + c * m * n * (1 if beta == 0 else 2) + sum(beside.values())
 
 
-def intensity(size: Size, counts: Counts, beta: float = 0.0, items: tuple[int, int, int] = SINGLES) -> Intensity:
+def beside_bytes(ir: KernelIR, size: Size) -> dict[str, int]:
+    """Bytes of each operand of a kernel's epilogue."""
+    beside = () if ir.program is None else ir.program.beside
+    return {x.name: x.dtype.bytes * prod(x.shape(*size[:2])) for x in beside}
+
+
+def intensity(
+    size: Size,
+    counts: Counts,
+    beta: float = 0.0,
+    items: tuple[int, int, int] = SINGLES,
+    beside: Mapping[str, int] = NOTHING,
+) -> Intensity:
     """Intensities of a launch with these counts."""
     work = flops(size)
-    inputs = [a for a in counts.accesses if a.space == "global" and a.operand != "C"]
+    inputs = [a for a in counts.accesses if a.space == "global" and a.operand != "C" and a.operand not in beside]
     asked = sum(a.cost.elements * a.item for a in inputs) + counts.total("tma", "load").bytes_used
     return Intensity(
         naive=ratio(2 * work, (items[0] + items[1]) * work),
         block_tile=ratio(work, asked),
-        ideal=ratio(work, compulsory_bytes(size, beta, items)),
+        ideal=ratio(work, compulsory_bytes(size, beta, items, beside)),
         flop_per_shared_load=ratio(2 * counts.fma, counts.total("shared", "load").elements),
     )
 

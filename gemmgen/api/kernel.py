@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from gemmgen.api.beside import on_host
 from gemmgen.api.operands import matrices, on_device, output_for, scalar
 from gemmgen.api.specs import architecture, checked
 from gemmgen.diagnostics import ArgumentError, SimulationFault, one_of
@@ -101,27 +103,36 @@ class Kernel:
         where = "the GPU" if self.device == "cuda" else "the simulator"
         return f"{spec.name} on {where}, {self.arch}: {', '.join(parts)}"
 
-    def __call__(self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None) -> Any:
+    def __call__(
+        self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None, **named: Any
+    ) -> Any:
         """C = alpha * (A @ B) + beta * C, returned as the very ``C`` that was passed, or as a new array.
 
         ``A`` is (M, K), ``B`` (K, N), ``C`` (M, N), in the spec's element types. C needs stride 1 along its contiguous
-        dimension; A and B with other strides are copied first. Device arrays stay where they are, on ``stream`` or the
-        current one, without waiting; NumPy arrays are copied in and out. A ``beta`` other than 0 needs ``C``. Raises
-        ArgumentError naming the operand, SimulationFault where a simulated kernel did something illegal.
+        dimension; A and B with other strides are copied first. ``named`` are the operands of the spec's epilogue:
+        ``bias`` (N,), ``residual`` (M, N), ``scale_a`` (M,), ``scale_b`` (N,), ``scale`` (1,), and ``aux`` (M, N),
+        which is written. Device arrays stay where they are, on ``stream`` or the current one, without waiting; NumPy
+        arrays are copied in and out. A ``beta`` other than 0 needs ``C``. Raises ArgumentError naming the operand,
+        SimulationFault where a simulated kernel did something illegal.
         """
         alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
         if self.device == "cuda":
-            on_host = not (on_device(A) or on_device(B) or on_device(C))
-            return self._on_host(A, B, C, alpha, beta, stream) if on_host else self._gemm(A, B, C, alpha, beta, stream)
+            if on_device(A) or on_device(B) or on_device(C):
+                return self._gemm(A, B, C, alpha, beta, stream, named)
+            return self._on_host(A, B, C, alpha, beta, stream, named)
         if stream is not None:
             raise ArgumentError("stream is given, and the simulator has none; leave it out, or use device='cuda'")
-        return self._simulate(A, B, C, alpha, beta)
+        return self._simulate(A, B, C, alpha, beta, named)
 
     def of_torch(self, seen: TorchMatrices, A: Any, B: Any, C: Any, alpha: float, beta: float) -> Any:
         """The call on a GPU for torch's own matrices that were looked at already, on torch's current stream."""
         from gemmgen.runtime.arrays import torch_stream
 
         return self._gemm.of_torch(seen, A, B, C, alpha, beta, torch_stream(seen[1]))
+
+    def like(self, spec: Spec) -> Kernel:
+        """Another spec's kernel, on the same device and for the same architecture."""
+        return type(self)(spec, self.device, self._arch, self._patience)
 
     def keep_workspace(self, stream: int) -> None:
         """Calls on this stream (its handle) share memory that is kept for it, where they need memory of their own.
@@ -130,11 +141,11 @@ class Kernel:
         """
         self._gemm.keep_workspace(stream)
 
-    def _simulate(self, A: Any, B: Any, C: Any, alpha: float, beta: float) -> Any:
+    def _simulate(self, A: Any, B: Any, C: Any, alpha: float, beta: float, named: Mapping[str, Any]) -> Any:
         from gemmgen.api.simulation import estimated_seconds, execute, plan_of
 
         output = output_for(A, B, self.spec, as_float32(beta)) if C is None else C
-        operands = matrices(A, B, output, self.spec)
+        operands = matrices(A, B, output, self.spec) | on_host(named, self.spec)
         program = program_for(self.spec)
         steps = plan_of(program, operands, alpha, beta)
         if self._patience is not None and (seconds := estimated_seconds(steps, self.lowered)) > self._patience:
@@ -215,12 +226,13 @@ class Kernel:
         check_architecture(ir, gpu)
         return GpuModule(ir, compile_for(emit_cuda(ir), gpu, name=ir.name, slow=slow_to_compile(self.spec)), gpu)
 
-    def _on_host(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any) -> Any:
+    def _on_host(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, named: Mapping[str, Any]) -> Any:
         from gemmgen.runtime import device as gpus
 
         output = output_for(A, B, self.spec, as_float32(beta)) if C is None else C
-        host = matrices(A, B, output, self.spec)
+        host, beside = matrices(A, B, output, self.spec), on_host(named, self.spec)
         if host["C"].values.size:
             a, b, c = (host[name].values for name in OPERANDS)
-            self._gemm.on_host_arrays(a, b, c, alpha, beta, gpus.required(), stream)
+            values = {name: x.values for name, x in beside.items()}
+            self._gemm.on_host_arrays(a, b, c, alpha, beta, gpus.required(), stream, values)
         return output

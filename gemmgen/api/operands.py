@@ -137,21 +137,21 @@ def shape_of(a: Host, b: Host, c0: Host | None, beta: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A host array as a kernel sees it: ``strides`` in elements, ``address`` in bytes."""
+    """A host array as a kernel sees it: ``strides`` in elements, ``address`` in bytes. What an epilogue reads may have
+    other than two dimensions."""
 
     values: Host
-    strides: tuple[int, int]
+    strides: tuple[int, ...]
     address: int
 
     @classmethod
     def of(cls, values: Host) -> Matrix:
-        first, second = values.strides
         item = values.itemsize
-        return cls(values, (first // item, second // item), int(values.__array_interface__["data"][0]))
+        return cls(values, tuple(s // item for s in values.strides), int(values.__array_interface__["data"][0]))
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return int(self.values.shape[0]), int(self.values.shape[1])
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.values.shape)
 
     @property
     def writable(self) -> bool:

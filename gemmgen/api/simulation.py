@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.api.beside import on_host
 from gemmgen.api.operands import PAGE, Matrix, matrices, output_for, scalar
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.types import F32
@@ -42,8 +43,11 @@ def simulate(
     alpha: float = 1.0,
     beta: float = 0.0,
     gpu: str = "h200",
+    **named: Any,
 ) -> Simulation:
     """Run C = alpha * (A @ B) + beta * C on the simulator, checking every access and counting as ``gpu`` does.
+
+    ``named`` are the operands of the epilogue, as ``bias``; ``aux`` is written in place.
 
     ``A``, ``B`` and ``C`` are host arrays, which stay as they are (C may be read-only): the result is a new array. A
     spec is lowered to the variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and
@@ -61,7 +65,7 @@ def simulate(
     if only is None and (problem := architecture_problem(of_type(spec_or_ir), target.arch)):
         raise ArgumentError(f"{program.name} does not run on {target.title} ({target.arch}): {problem}")
     output = output_for(A, B, program, as_float32(beta)) if C is None else C
-    operands = matrices(A, B, output, program)
+    operands = matrices(A, B, output, program) | on_host(named, program)
     steps = plan_of(program, operands, alpha, beta, None if only is None else only.variant, writable=True)
     operands["C"] = operands["C"].twin()
     lowered = lowering(of_type(spec_or_ir)) if only is None else _always(only)
@@ -148,7 +152,7 @@ def copied(matrix: Matrix, order: str, leading: int) -> Matrix:
     """The copy of an input that a plan asks for: in the spec's order, lines ``leading`` apart, zeros between."""
     import numpy as np
 
-    rows, columns = matrix.values.shape
+    rows, columns = matrix.shape
     by_rows = order == "row"
     padded = (rows, leading) if by_rows else (leading, columns)
     whole = np.zeros(padded, matrix.values.dtype, order="C" if by_rows else "F")
@@ -176,7 +180,28 @@ def _arrays(
         matrix = placed[name]
         align = (matrix.phase + start * program.matrix(name).dtype.bytes) % PAGE
         found[name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
+    found |= _beside(program, step, placed)
     found["W"] = GlobalArray(workspace)
     if step.output == "W":
         found["C"] = found["W"]
+    return found
+
+
+def _beside(program: Program, step: Launch, placed: Mapping[str, Matrix]) -> dict[str, GlobalArray]:
+    """The operands of the epilogue, each from its first element beside this launch's part of C to its last."""
+    from gemmgen.sim.run import GlobalArray
+
+    found, (m, n) = {}, (step.arguments.M, step.arguments.N)
+    starts = {name: (at, leading) for name, at, leading in step.arguments.beside}
+    for x in program.beside:
+        start, leading = starts[x.name]
+        shape = x.shape(m, n)
+        if x.matrix is None:
+            length = shape[0]
+        else:
+            lines, extent = shape if x.order == "row" else shape[::-1]
+            length = (lines - 1) * leading + extent
+        matrix = placed[x.name]
+        align = (matrix.phase + start * x.dtype.bytes) % PAGE
+        found[x.name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
     return found

@@ -44,12 +44,12 @@ def _rung(path: str | PathLike[str]) -> Path | None:
     with the nearest."""
     from os.path import lexists
 
-    from gemmgen.spec.ladder import ladder_names, ladder_path
+    from gemmgen.spec.ladder import EXAMPLES, ladder_names, ladder_path
     from gemmgen.spec.names import did_you_mean
 
     if not isinstance(path, str) or not re.fullmatch(r"[A-Za-z0-9_]{1,100}", path) or lexists(path):
         return None
-    if path in ladder_names():
+    if path in (*ladder_names(), *EXAMPLES):
         return ladder_path(path)
     message = "cannot read the spec: there is no such file, and no such rung of the ladder"
     raise SpecError([Problem(message, did_you_mean(path, ladder_names()))], path)

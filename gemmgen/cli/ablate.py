@@ -97,14 +97,16 @@ def is_right(spec: Spec) -> bool:
     import numpy as np
 
     import gemmgen
+    from gemmgen.api.beside import drawn
 
     bm, bn, bk = spec.block
     m, n = (min(CHECKED_AT_MOST, extent + extent // 2 + 1) for extent in (bm, bn))
     k = spec.stages * max(bk, 8) + max(bk, 8) + 1
     random = np.random.default_rng(0)
     a, b = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
-    done = gemmgen.simulate(spec, a, b)
-    return not done.faults and gemmgen.verify(done.C, a, b, spec=spec).ok
+    beside = drawn(spec, m, n)
+    done = gemmgen.simulate(spec, a, b, **beside)
+    return not done.faults and gemmgen.verify(done.C, a, b, spec=spec, **beside).ok
 
 
 def with_times(whole: Spec, costs: list[Cost], size: Size, shown: output.Progress) -> list[Cost] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,10 @@ from gemmgen.cli.compile import DEFAULT_FOLDER, measured
 from gemmgen.cli.files import check_writable, named, write_file
 from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Arch, Device, DeviceOption, Emit, Folder, Json, OneSpec, Size, parse_size
+from gemmgen.ir.types import F32
 
 if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
     from gemmgen.verify import Verification
 
 ON_GPU = Size(4096, 4096, 4096)
@@ -27,15 +30,26 @@ NPY = "FILE.npy"
 
 @dataclass(frozen=True)
 class Operands:
-    """The matrices of a run; ``c`` is C as it was before, None where it is not read."""
+    """The matrices of a run; ``c`` is C as it was before, None where it is not read; ``beside`` what the epilogue reads
+    and writes besides."""
 
     a: Any
     b: Any
     c: Any | None
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> Size:
         return Size(self.a.shape[0], self.b.shape[1], self.a.shape[1])
+
+    def typed(self, spec: Spec) -> Operands:
+        """What was drawn in float32 as the types that a spec has; what is of another type already stays."""
+        a, b, c = (_as(x, m.dtype.numpy_dtype) for x, m in zip((self.a, self.b, self.c), spec.matrices, strict=True))
+        return replace(self, a=a, b=b, c=c)
+
+
+def _as(x: Any, dtype: Any) -> Any:
+    return x if x is None or x.dtype != F32.numpy_dtype else x.astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,7 @@ def run(
       gemmgen run warptile --a a.npy --b b.npy --out c.npy
     """
     import gemmgen
+    from gemmgen.api.beside import drawn
 
     [loaded] = artifacts.load_specs([spec])
     texts = artifacts.texts([loaded], arch)
@@ -96,6 +111,7 @@ def run(
     kernel = gemmgen.compile(loaded, device.value, arch or loaded.arch)
     default = ON_GPU if kernel.device == "cuda" else SIMULATED
     operands = make_operands(size, default, {"A": a, "B": b, "C": c}, seed, beta)
+    operands = replace(operands.typed(loaded), beside=drawn(loaded, operands.size.m, operands.size.n, seed))
     files = artifacts.write([(t, t.source.encode()) for t in texts], Path(folder), Emit.cuda)
     rows, why = measured(texts)
     if rows and not json:
@@ -128,10 +144,12 @@ def execute(kernel: Any, operands: Operands, alpha: float, beta: float) -> Done:
     before = None if operands.c is None else operands.c.copy(order=order)
     with output.progress(f"running {kernel.spec.name} {operands.size} on {where}") as shown:
         start = time.perf_counter()
-        c = kernel(operands.a, operands.b, before, alpha, beta)
+        c = kernel(operands.a, operands.b, before, alpha, beta, **operands.beside)
         seconds, variants = time.perf_counter() - start, kernel.variants
         shown.update("checking against float64")
-        verification = gemmgen.verify(c, operands.a, operands.b, operands.c, alpha, beta, kernel.spec)
+        verification = gemmgen.verify(
+            c, operands.a, operands.b, operands.c, alpha, beta, kernel.spec, **operands.beside
+        )
     return Done(where, variants, c, seconds, verification)
 
 

@@ -127,9 +127,9 @@ def find_spec(argument: str) -> Path:
     if path.is_dir():
         raise UsageError(f"{shown} is a directory, not a spec; name the files, like {shown.rstrip('/')}/*.gemm")
     if re.fullmatch(r"[A-Za-z0-9_]+", argument):
-        from gemmgen.spec.ladder import ladder_names, ladder_path
+        from gemmgen.spec.ladder import EXAMPLES, ladder_names, ladder_path
 
-        if argument in ladder_names():
+        if argument in (*ladder_names(), *EXAMPLES):
             return ladder_path(argument)
         raise UsageError(f"no file {shown}, and no such rung of the ladder; {_meant(argument, ladder_names())}")
     siblings = _names_beside(path)

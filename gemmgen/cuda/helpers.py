@@ -8,7 +8,7 @@ from gemmgen.cuda.layout import Printed
 from gemmgen.cuda.terms import pinned_name, vector_name, vector_type
 from gemmgen.ir.facts import variables
 from gemmgen.ir.kernel import KernelIR
-from gemmgen.ir.nodes import Call, Compute, Fma, If, Load, Store, Sync, walk
+from gemmgen.ir.nodes import Call, Compute, FBin, FCall, FExpr, Fma, If, Load, Store, Sync, walk
 from gemmgen.ir.references import reads, references
 from gemmgen.ir.types import DType
 from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load
@@ -42,6 +42,8 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
                 writable.add((dst.array.dtype, width))
             case Call(row=row):
                 rows |= _texts(row)
+            case Compute(expr=expr):
+                rows |= dict.fromkeys(functions(expr), "")
             case If(cond=cond):
                 rows |= {LANE_VALUES[v.name].helper: "" for v in variables(cond) if v.name in LANE_VALUES}
             case _:
@@ -78,6 +80,20 @@ def conversions(ir: KernelIR) -> set[str]:
             case _:
                 pass
     return found - {""}
+
+
+def functions(e: FExpr) -> Iterator[str]:
+    """The texts of the functions that an expression calls."""
+    match e:
+        case FCall(function, args):
+            yield function.helper
+            for a in args:
+                yield from functions(a)
+        case FBin(_, a, b):
+            yield from functions(a)
+            yield from functions(b)
+        case _:
+            pass
 
 
 def _texts(row: Instruction) -> dict[str, str]:

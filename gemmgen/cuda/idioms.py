@@ -15,6 +15,7 @@ from gemmgen.ir.nodes import (
     Array,
     Compute,
     FBin,
+    FCall,
     FExpr,
     Fma,
     For,
@@ -86,6 +87,8 @@ def reading(e: FExpr, old: Ref, new: Ref) -> FExpr:
             return Read(new)
         case FBin(op, a, b):
             return FBin(op, reading(a, old, new), reading(b, old, new))
+        case FCall(function, args):
+            return FCall(function, tuple(reading(a, old, new) for a in args))
         case _:
             return e
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, bounds, lift, select, show, value_of
 from gemmgen.ir.facts import is_wide, substitute, variables
-from gemmgen.ir.nodes import Array, FBin, FConst, FExpr, Load, Read, Ref, Scalar
+from gemmgen.ir.nodes import Array, FBin, FCall, FConst, FExpr, Load, Read, Ref, Scalar
 from gemmgen.ir.types import F32, U32, DType
 from gemmgen.isa.cluster import cluster_load
 from gemmgen.isa.convert import from_float, to_float
@@ -224,6 +224,8 @@ def value(e: FExpr, env: Env, level: int = 0) -> str:
             return number(constant)
         case FBin("max", a, b):
             return f"fmaxf({value(a, env)}, {value(b, env)})"
+        case FCall(function, args):
+            return f"{function.name}({', '.join(value(a, env) for a in args)})"
         case FBin(op, a, b):
             own = {"+": 1, "*": 2}[op]
             # Not associative: the right operand keeps its parentheses.

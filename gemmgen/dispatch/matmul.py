@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
+from gemmgen.dispatch.fused import Fused
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ def matmul(
     stream: Any = None,
     *,
     unordered: bool = False,
+    out_dtype: Any = None,
+    bias: Any = None,
+    residual: Any = None,
+    activation: str | None = None,
 ) -> Any:
     """C = alpha * (A @ B) + beta * C for float32 matrices, by the kernel that suits their shape, alignment and GPU.
 
@@ -52,9 +57,17 @@ def matmul(
     enqueued on ``stream``, else on the current one, without waiting. ``unordered``: the kernel may add up in no fixed
     order, where that is faster; else the result is the same bit by bit at every call. Raises ArgumentError for operands
     that do not fit.
+
+    With ``bias`` (N,), ``activation`` (an entry of an epilogue, such as "gelu") or ``residual`` (M, N) the result is
+    activation(alpha * (A @ B) + beta * C + bias) + residual, in float32 before one rounding, by the same kernel with
+    that epilogue; ``out_dtype`` is the type of C, where it is not that of the kernel.
     """
     if type(unordered) is not bool:
         unordered = flag("unordered", unordered)
+    fused = Fused(bias, residual, activation, out_dtype)
+    if fused.asked:
+        c = None if C is None else _signature(C, "C")
+        return fused.run(_kernel(_signature(A, "A"), _signature(B, "B"), c), A, B, C, alpha, beta, stream)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from gemmgen.ir.memory import Ref
+
+if TYPE_CHECKING:
+    from gemmgen.isa.functions import Function
 
 
 @dataclass(frozen=True)
@@ -36,4 +39,12 @@ class FBin:
     b: FExpr
 
 
-FExpr: TypeAlias = Read | Scalar | FConst | FBin
+@dataclass(frozen=True)
+class FCall:
+    """A function of ``isa`` applied to values in float32."""
+
+    function: Function
+    args: tuple[FExpr, ...]
+
+
+FExpr: TypeAlias = Read | Scalar | FConst | FBin | FCall

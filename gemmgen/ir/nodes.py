@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from gemmgen.ir.expr import Expr, Var
 from gemmgen.ir.floats import FBin as FBin
+from gemmgen.ir.floats import FCall as FCall
 from gemmgen.ir.floats import FConst as FConst
 from gemmgen.ir.floats import FExpr as FExpr
 from gemmgen.ir.floats import Read as Read

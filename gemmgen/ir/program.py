@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gemmgen.ir.types import Matrix
+from gemmgen.ir.types import EpilogueOperand, Matrix
 
 Part = Literal["first", "main", "then"]
 """Which of the kernels of a product, in the order in which they are launched."""
@@ -48,7 +48,8 @@ class Program:
     ``tile`` are the rows and columns of C that a block computes, and its step along K (1 where K has no tiles).
     ``looks_ahead`` is how far beyond K a kernel's indices may reach, in elements. ``needs`` are the bytes to which the
     rows of each matrix must be aligned for the exact kernel. ``persistent`` is the most blocks along x, 0 for a block
-    per tile; ``group`` the rows of tiles that consecutive blocks go down, 1 for none.
+    per tile; ``group`` the rows of tiles that consecutive blocks go down, 1 for none. ``beside`` is what the epilogue
+    reads and writes besides A, B and C.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Program:
     workspace: Workspace | None = None
     persistent: int = 0
     group: int = 0
+    beside: tuple[EpilogueOperand, ...] = ()
 
     def matrix(self, name: str) -> Matrix:
         return next(x for x in self.matrices if x.name == name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmgen.ir.memory import Array, Ref
-from gemmgen.ir.nodes import Call, Compute, FBin, FExpr, Fma, Load, Read, Stmt, Store, walk
+from gemmgen.ir.nodes import Call, Compute, FBin, FCall, FExpr, Fma, Load, Read, Stmt, Store, walk
 
 
 def references(s: Stmt) -> Iterator[Ref]:
@@ -31,6 +31,9 @@ def reads(e: FExpr) -> Iterator[Ref]:
         case FBin(_, a, b):
             yield from reads(a)
             yield from reads(b)
+        case FCall(_, args):
+            for a in args:
+                yield from reads(a)
         case _:
             pass
 

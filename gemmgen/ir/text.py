@@ -12,6 +12,7 @@ from gemmgen.ir.nodes import (
     Call,
     Compute,
     FBin,
+    FCall,
     FConst,
     FExpr,
     Fma,
@@ -144,3 +145,5 @@ def _value(e: FExpr) -> str:
             return f"max({_value(a)}, {_value(b)})"
         case FBin(op, a, b):
             return f"({_value(a)} {op} {_value(b)})"
+        case FCall(function, args):
+            return f"{function.name}({', '.join(map(_value, args))})"

@@ -144,3 +144,25 @@ class Matrix:
     def leading(self) -> str:
         """The kernel parameter that says how many elements apart neighbours along ``strided`` are."""
         return f"ld{self.name.lower()}"
+
+
+@dataclass(frozen=True)
+class EpilogueOperand:
+    """What an epilogue reads beside A, B and C, or writes: ``dims`` are the dimensions of C along which it has
+    elements, none for a single one. One with both lies in C's ``order``."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    dtype: DType
+    order: Order
+    written: bool = False
+    why: str = ""
+
+    @property
+    def matrix(self) -> Matrix | None:
+        """The matrix that it is; None where it has one dimension or none."""
+        return Matrix(self.name, ("m", "n"), self.dtype, self.order) if len(self.dims) == 2 else None
+
+    def shape(self, m: int, n: int) -> tuple[int, ...]:
+        """Its shape beside a C of m x n."""
+        return tuple({"m": m, "n": n}[dim] for dim in self.dims) or (1,)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from gemmgen.ir.program import Program, Step
 from gemmgen.ir.types import F32
 from gemmgen.ir.variant import Variant
+from gemmgen.launch.beside import offsets
 from gemmgen.launch.launches import Arguments, Launch, Limits
 from gemmgen.launch.placement import OPERANDS, WIDEST, Place
 
@@ -47,6 +48,7 @@ def panels(
                 Arguments(
                     height, width, k, alpha,
                     offset("A", i, 0, lda), lda, offset("B", 0, j, ldb), ldb, beta, offset("C", i, j, ldc), ldc,
+                    beside=offsets(program, i, j, places),
                 ),
             )  # fmt: skip
 

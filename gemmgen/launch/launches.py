@@ -30,7 +30,8 @@ LARGEST = (1 << 31) - 1  # sizes are C ints in the kernel
 @dataclass(frozen=True)
 class Arguments:
     """A kernel's arguments. ``A``, ``B`` and ``C`` are offsets in elements from each operand's first element, where
-    this launch starts; everything else is passed as it is. ``ldw`` is the leading dimension of partial sums."""
+    this launch starts; everything else is passed as it is. ``ldw`` is the leading dimension of partial sums.
+    ``beside`` are (name, offset, leading dimension) of each operand of the epilogue."""
 
     M: int
     N: int
@@ -44,6 +45,7 @@ class Arguments:
     C: int
     ldc: int
     ldw: int = 0
+    beside: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Launch:
     @property
     def scalars(self) -> dict[str, int | float]:
         """The arguments that are no pointers, by their parameters' names."""
-        return {name: value for name, value in vars(self.arguments).items() if name not in OPERANDS}
+        own = {name: value for name, value in vars(self.arguments).items() if name not in (*OPERANDS, "beside")}
+        return own | {f"ld{name.lower()}": leading for name, _, leading in self.arguments.beside}
 
     def ir(self, main: KernelIR) -> KernelIR:
         """The kernel to launch, found from its variant's main kernel."""

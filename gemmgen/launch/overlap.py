@@ -5,26 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.types import F32
+from gemmgen.launch.beside import as_matrix
+
+if TYPE_CHECKING:
+    from gemmgen.ir.program import Program
 
 Dim: TypeAlias = tuple[int, int]
 """How many, and how many bytes apart."""
 
 
 def refuse_overlap(
-    shapes: Mapping[str, tuple[int, int]],
-    strides: Mapping[str, tuple[int, int]],
+    program: Program,
+    shapes: Mapping[str, tuple[int, ...]],
+    strides: Mapping[str, tuple[int, ...]],
     addresses: Mapping[str, int],
-    items: Mapping[str, int],
 ) -> None:
-    """Raise ArgumentError where C shares memory with A or B; ``items`` are bytes per element."""
-    spans = {name: Rows.of(shapes[name], strides[name], addresses[name], items[name]) for name in ("A", "B", "C")}
-    for name in ("A", "B"):
-        if spans[name].overlaps(spans["C"]):
-            raise ArgumentError(f"C overlaps {name} in memory; it is written while {name} is read: pass a copy of one")
+    """Raise ArgumentError where C, or what an epilogue stores, shares memory with what is read. An operand of C's shape
+    may be C itself: each of its elements is read by the thread that then stores it."""
+    spans = {
+        x.name: Rows.of(_two(shapes[x.name]), _two(strides[x.name]), addresses[x.name], x.dtype.bytes)
+        for x in program.matrices
+    }
+    for x in program.beside:
+        shape, step = as_matrix(x, shapes[x.name], strides[x.name])
+        spans[x.name] = Rows.of(shape, step, addresses[x.name], x.dtype.bytes)
+    written = ["C", *(x.name for x in program.beside if x.written)]
+    whole = {x.name for x in program.beside if x.matrix is not None and not x.written}
+    for out in written:
+        for name in (x for x in spans if x not in written or x > out):
+            same = out == "C" and name in whole and spans[out] == spans[name]
+            if not same and spans[name].overlaps(spans[out]):
+                raise ArgumentError(
+                    f"{out} overlaps {name} in memory; it is written while {name} is read: pass a copy of one"
+                    if name not in written
+                    else f"{out} overlaps {name} in memory, and both are written: pass a copy of one"
+                )
+
+
+def _two(values: tuple[int, ...]) -> tuple[int, int]:
+    return values[0], values[1]
 
 
 @dataclass(frozen=True)

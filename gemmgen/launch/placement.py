@@ -54,7 +54,7 @@ def placed(x: Matrix, shape: tuple[int, int], strides: tuple[int, int], address:
         return Place(max(extent, 1), WIDEST)  # never accessed
     leading = strides[across] if rows > 1 else extent  # one row: its stride says nothing
     if address % item == 0 and (extent == 1 or strides[along] == 1) and leading >= extent:
-        return Place(leading, _alignment(item, address, leading * item, extent * item))
+        return Place(leading, alignment(item, address, leading * item, extent * item))
     if name == "C":
         lines, whole = ("rows", "a contiguous array") if order == "row" else ("columns", "one stored by columns")
         raise ArgumentError(
@@ -63,7 +63,7 @@ def placed(x: Matrix, shape: tuple[int, int], strides: tuple[int, int], address:
             f"and be aligned to {item} bytes; pass C=None or {whole}"
         )
     if not padding:
-        return Place(extent, _alignment(item, extent * item), Copy(name, extent, extent * rows * item))
+        return Place(extent, alignment(item, extent * item), Copy(name, extent, extent * rows * item))
     return _copy(x, extent, rows)
 
 
@@ -90,6 +90,6 @@ def repacked(program: Program, name: str, place: Place, size: tuple[int, int, in
     return _copy(x, columns, rows) if x.order == "row" else _copy(x, rows, columns)
 
 
-def _alignment(item: int, *byte_counts: int) -> int:
+def alignment(item: int, *byte_counts: int) -> int:
     """The widest access, of at least ``item`` bytes, to which all of these are multiples."""
     return next(width for width in (WIDEST, 8, 4, 2, 1) if width >= item and all(b % width == 0 for b in byte_counts))

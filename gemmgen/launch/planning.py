@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.program import Program
 from gemmgen.ir.variant import EXACT, GUARDED, Variant
+from gemmgen.launch.beside import narrowed, packed, refuse_shapes
+from gemmgen.launch.beside import places as places_beside
 from gemmgen.launch.grid import added, panels, partial_bytes, split
 from gemmgen.launch.launches import HARDWARE, LARGEST, LaunchPlan, Limits
 from gemmgen.launch.overlap import refuse_overlap
@@ -39,8 +41,8 @@ def program_for(planned: Planned) -> Program:
 
 def plan(
     planned: Planned,
-    shapes: Mapping[str, tuple[int, int]],
-    strides: Mapping[str, tuple[int, int]],
+    shapes: Mapping[str, tuple[int, ...]],
+    strides: Mapping[str, tuple[int, ...]],
     addresses: Mapping[str, int],
     alpha: float = 1.0,
     beta: float = 0.0,
@@ -49,22 +51,25 @@ def plan(
     variant: Variant | None = None,
     limits: Limits = HARDWARE,
 ) -> LaunchPlan:
-    """The launches that compute C = alpha * (A @ B) + beta * C.
+    """The launches that compute C = alpha * (A @ B) + beta * C, with the epilogue of the program.
 
-    ``shapes`` of "A" (M, K), "B" (K, N) and "C" (M, N); ``strides`` in elements; ``addresses`` of the first elements in
-    bytes. ``writable`` says whether C may be written. With ``variant`` the kernel is given, and what it cannot do is
-    refused; else the fastest variant that fits is taken. Raises ArgumentError naming the operand and the numbers.
+    ``shapes`` of "A" (M, K), "B" (K, N), "C" (M, N) and what the epilogue reads beside them; ``strides`` in elements;
+    ``addresses`` of the first elements in bytes. ``writable`` says whether C may be written. With ``variant`` the
+    kernel is given, and what it cannot do is refused; else the fastest variant that fits is taken. Raises ArgumentError
+    naming the operand and the numbers.
     """
-    m, n, k = sizes(shapes)
+    m, n, k = sizes({name: shapes[name] for name in OPERANDS})
     if not writable:
         raise ArgumentError("C is read-only; it is updated in place: pass an array that can be written")
     program = program_for(planned)
-    refuse_overlap(shapes, strides, addresses, {x.name: x.dtype.bytes for x in program.matrices})
+    refuse_shapes(program, shapes, m, n)
+    refuse_overlap(program, shapes, strides, addresses)
+    names = (*OPERANDS, *(x.name for x in program.beside))
     return plan_aligned(
         program,
         (m, n, k),
-        tuple(strides[name] for name in OPERANDS),
-        tuple(addresses[name] % WIDEST for name in OPERANDS),
+        tuple(strides[name] for name in names),
+        tuple(addresses[name] % WIDEST for name in names),
         as_float32(alpha),
         as_float32(beta),
         variant,
@@ -75,25 +80,30 @@ def plan(
 def plan_aligned(
     planned: Planned,
     size: tuple[int, int, int],
-    strides: tuple[tuple[int, int], ...],
+    strides: tuple[tuple[int, ...], ...],
     addresses: tuple[int, ...],
     alpha: float,
     beta: float,
     variant: Variant | None = None,
     limits: Limits = HARDWARE,
 ) -> LaunchPlan:
-    """The plan of operands known not to overlap, in the order A, B, C; ``addresses`` are modulo 16.
+    """The plan of operands known not to overlap, in the order A, B, C, then those of the epilogue, which may be left
+    out where they are packed and aligned; ``addresses`` are modulo 16.
 
     Remembered: the same call with other buffers asks again only for the overlap.
     """
-    return _planned(program_for(planned), size, strides, addresses, alpha, beta, variant, limits)
+    program = program_for(planned)
+    if len(strides) == len(OPERANDS):
+        strides = (*strides, *(packed(x, *size[:2]) for x in program.beside))
+        addresses = (*addresses, *(0 for _ in program.beside))
+    return _planned(program, size, strides, addresses, alpha, beta, variant, limits)
 
 
 @lru_cache(maxsize=4096)
 def _planned(
     program: Program,
     size: tuple[int, int, int],
-    strides: tuple[tuple[int, int], ...],
+    strides: tuple[tuple[int, ...], ...],
     addresses: tuple[int, ...],
     alpha: float,
     beta: float,
@@ -110,17 +120,19 @@ def _planned(
     deepest = LARGEST - program.looks_ahead
     if k > deepest:
         raise ArgumentError(f"K is {k}; the largest K of one launch is {deepest}")
+    beside = places_beside(program, (m, n), strides[3:], addresses[3:])
     places = {
-        name: placed(program.matrix(name), shape, strides[i], addresses[i], padding=variant is None)
+        name: placed(program.matrix(name), shape, (strides[i][0], strides[i][1]), addresses[i], padding=variant is None)
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
     }
+    places["C"] = narrowed(program, places["C"], beside)
     if variant is None:
         places = {name: repacked(program, name, place, (m, n, k)) for name, place in places.items()}
     chosen = _fitting(program, size=(m, n, k), places=places) if variant is None else variant
     if variant is not None:
         _refuse_variant(program, variant, (m, n, k), places)
     copies = tuple(p.copy for p in places.values() if p.copy is not None)
-    whole = panels(program, chosen, (m, n, k), alpha, beta, places, limits)
+    whole = panels(program, chosen, (m, n, k), alpha, beta, places | beside, limits)
     copied = sum(c.bytes for c in copies)
     if program.workspace is not None:
         pairs = [split(program, panel) for panel in whole]
@@ -132,7 +144,7 @@ def _planned(
     return LaunchPlan(tuple(step for panel in whole for step in added(program, panel)), copies, copied)
 
 
-def sizes(shapes: Mapping[str, tuple[int, int]]) -> tuple[int, int, int]:
+def sizes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int, int]:
     """(M, N, K) of three shapes. Raises ArgumentError where they do not fit together, or one is 2^31 or more."""
     a, b, c = (shapes[name] for name in OPERANDS)
     if a[1] != b[0]:
@@ -146,7 +158,7 @@ def sizes(shapes: Mapping[str, tuple[int, int]]) -> tuple[int, int, int]:
     return m, n, k
 
 
-def _shape(shape: tuple[int, int]) -> str:
+def _shape(shape: tuple[int, ...]) -> str:
     return f"{shape[0]}x{shape[1]}"
 
 

@@ -17,6 +17,7 @@ from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.ir.verifier import enabled, verify
 from gemmgen.isa.table import Completion
 from gemmgen.lower.asserts import assertions
+from gemmgen.lower.chain import params
 from gemmgen.lower.engine import tensor_maps
 from gemmgen.lower.kernel import kernel_body
 from gemmgen.lower.layout import tile_array
@@ -87,7 +88,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         summary=p.summary,
         constants=tuple(s.constants.values()),
         assertions=assertions(p),
-        params=(*_params(s), *(Param(m.name, "tensormap") for m in maps)),
+        params=(*_params(s), *params(p.beside if p.applied else ()), *(Param(m.name, "tensormap") for m in maps)),
         threads=p.threads,
         grid=grid_of_blocks(s),
         shared=(*shared.values(), *w.syncs.arrays, *sums),

@@ -146,7 +146,8 @@ class ClusterSums:
         def one(j: Expr) -> list[Stmt]:
             y, x = (row, col + j) if self.by_rows else (row + j, col)
             offset = y * LDC + x if self.by_rows else x * LDC + y
-            stored = store(self.s, lambda v: of(j + v), Ref(self.at.block["C"], (offset,)), self.s.p.output.width)
+            target, width = Ref(self.at.block["C"], (offset,)), self.s.p.output.width
+            stored = store(self.s, lambda v: of(j + v), target, (y, x), width)
             where = inside(self.s, y, x) if guarded else None
             return stored if where is None else [If(where, tuple(stored))]
 

@@ -1,4 +1,5 @@
-"""The epilogue: C = alpha * acc + beta * C, C read only where beta is not 0; or alpha * acc is added to C in memory."""
+"""The epilogue: C = chain(alpha * acc + beta * C), C read only where beta is not 0; or alpha * acc is added to C in
+memory."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from gemmgen.ir.expr import Const, Expr, both
 from gemmgen.ir.nodes import Alloc, Array, Call, Compute, FBin, If, Load, Read, Ref, Scalar, Stmt, Store
 from gemmgen.ir.types import Dim, DType
 from gemmgen.isa.atomic import global_add
+from gemmgen.lower.chain import Element, Values, apply
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, element
@@ -31,7 +33,9 @@ def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
             m, n = pi * at.tm + i, q * at.tn + j
             return element(f.acc, (f.rows, f.cols), (m, n + v) if along_n else (m + v, n))
 
-        stored = add(result, target, width) if isinstance(p.sums, InMemory) else store(s, result, target, width)
+        stored = (
+            add(result, target, width) if isinstance(p.sums, InMemory) else store(s, result, target, (row, col), width)
+        )
         where = inside(s, row, col) if guarded else None
         return stored if where is None else [If(where, tuple(stored))]
 
@@ -60,8 +64,16 @@ def add(result: Callable[[Expr], Ref], target: Ref, width: int) -> list[Stmt]:
     return [Alloc(out), *scale, Call(global_add(width), (target, *values), origin="use atomics")]
 
 
-def store(s: Scope, result: Callable[[Expr], Ref], target: Ref, width: int, origin: str = "tile thread") -> list[Stmt]:
-    """One store of ``width`` neighbours of C, with the old values read first where beta asks for them.
+def store(
+    s: Scope,
+    result: Callable[[Expr], Ref],
+    target: Ref,
+    where: tuple[Expr, Expr],
+    width: int,
+    origin: str = "tile thread",
+) -> list[Stmt]:
+    """One store of ``width`` neighbours of C, with the old values read first where beta asks for them, and the chain of
+    the epilogue applied. ``where`` are the row and column of the first in the block's tile.
 
     All is computed in float32 and rounded once, to the type of C.
     """
@@ -83,6 +95,7 @@ def store(s: Scope, result: Callable[[Expr], Ref], target: Ref, width: int, orig
         Alloc(out),
         *scale,
         If(BETA.ne(0), keep),
+        *apply(s.p, s.p.applied, Values(out, width, s.p.contiguous("C"), Element(*where, s.beside))),
         *put(target, out, width, dtype, origin),
     ]
 

@@ -90,9 +90,15 @@ def _epilogue_title(p: TileProgram) -> str:
             return f"C += alpha * A B of this block's part of K, in no fixed order of the blocks{staged}"
         case InCluster():
             among = ", A B being the sums of all blocks of the cluster in their order"
-            return f"C = alpha * A B + beta * C{among}{staged}"
+            return f"C = {_stored(p)}{among}{staged}"
         case _:
-            return f"C = alpha * A B + beta * C{staged}"
+            return f"C = {_stored(p)}{staged}"
+
+
+def _stored(p: TileProgram) -> str:
+    """What becomes C, in words of the spec."""
+    product = "alpha * A B + beta * C"
+    return f"{product}, then {' -> '.join(e.text for e in p.applied)}" if p.applied else product
 
 
 def _looks_ahead(s: TileStmt) -> bool:

@@ -17,6 +17,7 @@ from gemmgen.ir.nodes import (
     Section,
     Stmt,
 )
+from gemmgen.lower.chain import Element, Values, apply, arrays, params
 from gemmgen.lower.epilogue import put
 from gemmgen.lower.lines import Lines, launched_early, lines_of
 from gemmgen.lower.nest import nest
@@ -42,7 +43,7 @@ def reduction(p: TileProgram) -> KernelIR:
     splits = Constant("SPLIT_K", p.sums.parts, str(p.sums.parts), "slices to add up")
     main = Section(
         "Add up the slices in their order, and store",
-        (*waits, If(x.inside, tuple(_sum(x, splits.expr)))),
+        (*waits, If(x.inside, tuple(_sum(p, x, splits.expr)))),
     )
     return KernelIR(
         name=f"{p.name}_reduce",
@@ -59,6 +60,7 @@ def reduction(p: TileProgram) -> KernelIR:
             Param("beta", "float"),
             Param("C", "pointer", global_array("C", x.dtype)),
             Param("ldc", "size"),
+            *params(p.beside),
         ),
         threads=x.threads.value,
         grid=x.grid,
@@ -72,10 +74,11 @@ def reduction(p: TileProgram) -> KernelIR:
     )
 
 
-def _sum(x: Lines, splits: Expr) -> list[Stmt]:
+def _sum(p: TileProgram, x: Lines, splits: Expr) -> list[Stmt]:
     """The elements of a thread: their sums over the slices, scaled, and what C had of them."""
     total, part, old = x.registers("total"), x.registers("part"), x.registers("old", x.dtype)
     width = x.width
+    row, col = (BLOCK_X, x.at) if p.contiguous("C") == "n" else (x.at, BLOCK_X)
 
     def first(array: Array) -> Ref:
         return x.each(array, Const(0))
@@ -97,6 +100,7 @@ def _sum(x: Lines, splits: Expr) -> list[Stmt]:
         *nest([("z", splits, 1)], add),
         *nest([("v", width, 1)], scale),
         If(BETA.ne(0), keep),
+        *apply(p, p.chain, Values(total, width, p.contiguous("C"), Element(row, col, arrays(p.beside)))),
         *put(x.target, total, width, x.dtype, "split_k"),
     ]
 

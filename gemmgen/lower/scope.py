@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, lift, value_of
@@ -41,6 +42,7 @@ class Scope:
 
     ``depth`` is how far along K a block sums, from ``first_k`` on: all of it, unless blocks share it. ``tile_row`` and
     ``tile_col`` are which tile of C a block computes: its place in the grid, unless blocks go another way over C.
+    ``beside`` is where the tile's parts of the epilogue's operands begin, once that is known.
     """
 
     p: TileProgram
@@ -51,6 +53,7 @@ class Scope:
     depth: Expr = K
     tile_row: Expr = BLOCK_Y
     tile_col: Expr = BLOCK_X
+    beside: Mapping[str, Array | Pointer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.threads = self.p.threads

@@ -85,7 +85,11 @@ class StagedTile:
 
         target = Ref(self.at.block["C"], (line * LDC + first,))
         load = Load(of(Const(0)), self._of(row, col), width, None, ORIGIN)
-        last = add(of, target, width) if isinstance(self.s.p.sums, InMemory) else store(s, of, target, width, ORIGIN)
+        last = (
+            add(of, target, width)
+            if isinstance(self.s.p.sums, InMemory)
+            else store(s, of, target, (row, col), width, ORIGIN)
+        )
         body = [Alloc(staged), load, *last]
         where = inside(self.s, row, col) if guarded else None
         return body if where is None else [If(where, tuple(body))]

@@ -13,6 +13,7 @@ from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Alloc, For, If, Let, LetPointer, Stmt
 from gemmgen.isa.table import Completion
 from gemmgen.lower.bring import bring
+from gemmgen.lower.chain import pointers
 from gemmgen.lower.cluster import ClusterSums
 from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.mma import WarpFragments
@@ -136,11 +137,12 @@ def _finish(w: Parts) -> list[Stmt]:
 
 
 def _store(w: Parts) -> list[Stmt]:
+    begin, w.s.beside = pointers(w.s.p.beside if w.s.p.applied else (), w.s.origin("m"), w.s.origin("n"), {})
     if w.sums is not None:
-        return w.sums.finish(w.guarded)
+        return [*begin, *w.sums.finish(w.guarded)]
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)
     if not isinstance(w.s.p.sums, InMemory):
-        return own
+        return [*begin, *own]
     # Adding zeros would only cost time, and alpha times zero need not be zero.
     return [If(Const(0).lt(w.s.depth), tuple(own), why="a block without a part of K has nothing to add")]
 

@@ -47,6 +47,8 @@ def form(setting: Setting) -> str:
             return choices(setting.choices) or setting.example or "N"
         case "word" | "math":
             return choices(setting.choices) or setting.example or "WORD"
+        case "chain":
+            return "ENTRY -> ..."
         case "tune":
             return "SETTING in {VALUE, ...}"
         case _:

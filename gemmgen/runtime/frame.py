@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # CUlaunchConfig: grid, block and bytes of dynamic shared memory; then a stream, the attributes, and how many they are.
 _FIXED = struct.Struct("@7I0P")
-_MOVING = struct.Struct("@PPP4P")  # stream, attributes, their number; the addresses of A, B, C and the workspace
+_MOVING = "@PPP{}P"  # stream, attributes, their number; the addresses of A, B, C, the workspace, and what is beside
 # CUlaunchAttribute, whose value takes 64 bytes: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, allowed. The
 # launch may start before the one before it on the stream has ended. The driver reads it during the call.
 _EARLY = ctypes.create_string_buffer(struct.pack("@i4xi60x", 6, 1), 72)
@@ -21,6 +21,8 @@ _ADDRESSES = _FIXED.size + struct.calcsize("@PPP")
 _PLACE = 8  # bytes of a constant argument: as many as the widest takes, so that all are aligned
 
 A, B, C, WORKSPACE = range(4)
+BESIDE = 4
+"""The number of the address of the first operand of an epilogue."""
 
 Constant = tuple[str, Any]
 """An argument that is the same at every launch: struct's letter for its C type, and the value."""
@@ -29,9 +31,10 @@ Constant = tuple[str, Any]
 class Frame:
     """The bytes of a launch with everything in place but the stream and the addresses.
 
-    ``arguments``, in the order of the kernel's parameters: a Constant, or the number of an address (A, B, C or
-    WORKSPACE). ``dependent``: the launch may start before the one before it has ended, as a kernel does that waits for
-    that end by itself. May serve one launch at a time: the driver copies what it needs during the call. ``config`` and
+    ``arguments``, in the order of the kernel's parameters: a Constant, or the number of an address (A, B, C,
+    WORKSPACE, or from BESIDE on those of an epilogue, of which there are ``beside``).
+    ``dependent``: the launch may start before the one before it has ended, as a kernel does that waits for that end by
+    itself. May serve one launch at a time: the driver copies what it needs during the call. ``config`` and
     ``pointers`` are where the driver is told to look.
     """
 
@@ -46,10 +49,11 @@ class Frame:
         shared_bytes: int,
         arguments: Sequence[Constant | int],
         dependent: bool = False,
+        beside: int = 0,
     ) -> None:
         self.grid = grid
         self._attributes, self._count = (ctypes.addressof(_EARLY), 1) if dependent else (0, 0)
-        constants = _ADDRESSES + struct.calcsize("@4P")
+        constants = _ADDRESSES + struct.calcsize(f"@{BESIDE + beside}P")
         self._bytes = ctypes.create_string_buffer(constants + _PLACE * len(arguments))
         base = ctypes.addressof(self._bytes)
         _FIXED.pack_into(self._bytes, 0, *grid, threads, 1, 1, shared_bytes)
@@ -66,11 +70,12 @@ class Frame:
         self.pointers = ctypes.addressof(self._pointers)
         self.places: tuple[int, int, int] | None = None  # the addresses that the maps are of
         self.maps: tuple[Encoded, ...] = ()
-        self._fill = partial(_MOVING.pack_into, self._bytes, _FIXED.size)
+        moving = struct.Struct(_MOVING.format(BESIDE + beside))
+        self._fill = partial(moving.pack_into, self._bytes, _FIXED.size)
 
     def point(self, argument: int, encoded: Encoded) -> None:
         """Argument number ``argument`` is a map, passed by value; the driver copies as many bytes as it has."""
         self._pointers[argument] = encoded.address
 
-    def fill(self, stream: int, a: int = 0, b: int = 0, c: int = 0, workspace: int = 0) -> None:
-        self._fill(stream, self._attributes, self._count, a, b, c, workspace)
+    def fill(self, stream: int, a: int = 0, b: int = 0, c: int = 0, workspace: int = 0, *beside: int) -> None:
+        self._fill(stream, self._attributes, self._count, a, b, c, workspace, *beside)

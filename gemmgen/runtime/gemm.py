@@ -7,11 +7,13 @@ of the operands, so that a call that repeats costs a look-up, three addresses an
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.launch.beside import refuse_names, refuse_type
 from gemmgen.runtime import copies, memory
 from gemmgen.runtime.arrays import (
     HOST,
@@ -28,6 +30,7 @@ from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 
 if TYPE_CHECKING:
     from gemmgen.ir.program import Part
+    from gemmgen.ir.types import EpilogueOperand, Matrix
     from gemmgen.ir.variant import Variant
     from gemmgen.launch import Launch, LaunchPlan
     from gemmgen.runtime.copies import Copies
@@ -38,13 +41,15 @@ if TYPE_CHECKING:
 ModuleFor = Callable[["Variant", "Part", "Device"], "GpuModule"]
 
 _REMEMBERED = 4096  # plans a kernel keeps
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     """A plan with its kernels loaded. ``spans`` are the bytes that A, B and C reach before and after their address.
 
-    ``alone`` is the launch where it is all there is to do, with no memory of its own.
+    ``alone`` is the launch where it is all there is to do, with no memory of its own. ``beside`` are, for each operand
+    of the epilogue, whether it is written and the bytes that it reaches.
     """
 
     launches: tuple[Bound, ...]
@@ -52,10 +57,11 @@ class _Prepared:
     workspace: int
     spans: tuple[int, int, int, int, int, int]
     alone: Bound | None
+    beside: tuple[tuple[bool, int, int], ...] = ()
 
 
 class GpuGemm:
-    """Computes ``C = alpha * (A @ B) + beta * C`` by a spec's kernels on the GPU where the operands are.
+    """Computes ``C = alpha * (A @ B) + beta * C`` and the epilogue by a spec's kernels on the GPU of the operands.
 
     ``module_for`` compiles and loads a variant's main kernel, or the one before or after it. May be called from several
     threads.
@@ -63,8 +69,10 @@ class GpuGemm:
 
     def __init__(self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None) -> None:
         self.spec = spec
-        self._types = {x.name: x.dtype for x in spec.matrices}
-        self._orders = {x.name: x.order for x in spec.matrices}
+        self._beside = spec.beside
+        operands: tuple[Matrix | EpilogueOperand, ...] = (*spec.matrices, *self._beside)
+        self._types = {x.name: x.dtype for x in operands}
+        self._orders = {x.name: x.order for x in operands}
         self.variant = variant
         self._module_for = module_for
         self._lock = threading.Lock()
@@ -72,7 +80,16 @@ class GpuGemm:
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
         self._kept: dict[int, memory.Kept] = {}  # by stream
 
-    def __call__(self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None) -> Any:
+    def __call__(
+        self,
+        A: Any,
+        B: Any,
+        C: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        stream: Any = None,
+        named: Mapping[str, Any] = NOTHING,
+    ) -> Any:
         """C, updated in place, or new and of A's kind where it is None; device arrays, all on one GPU.
 
         Enqueued on ``stream``, else on the stream that torch or CuPy has current; nothing waits. With C given and
@@ -83,6 +100,9 @@ class GpuGemm:
             plain = stream is None and beta == 0.0 and self.spec.C.order == "row"
             C = torch_new(A, B, self._types["C"].numpy) if plain else None
             C = self._new(A, B, beta, at) if C is None else C
+        if named or self._beside:
+            refuse_names(named, self.spec)
+            return self._call(A, B, C, alpha, beta, at, None, named)
         # Looking at operands costs more than anything else here: of torch's own only what tells calls apart is read.
         seen = torch_matrices(A, B, C)
         if seen is None:
@@ -98,21 +118,40 @@ class GpuGemm:
             return C
         return self._call(A, B, C, alpha, beta, stream, key)
 
-    def _call(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: int, key: tuple[Any, ...] | None) -> Any:
+    def _call(
+        self,
+        A: Any,
+        B: Any,
+        C: Any,
+        alpha: float,
+        beta: float,
+        stream: int,
+        key: tuple[Any, ...] | None,
+        named: Mapping[str, Any] = NOTHING,
+    ) -> Any:
         a, b, c = view(A, "A", stream), view(B, "B", stream), view(C, "C", stream)
         key = key or (
             a.shape, b.shape, c.shape, a.strides, b.strides, c.strides, a.address & 15, b.address & 15, c.address & 15,
             a.device, b.device, c.device, a.dtype, b.dtype, c.dtype, c.read_only,
         )  # fmt: skip
+        more = {x.name: view(named[x.name], x.name, stream) for x in self._beside}
+        if more:
+            each = ((x.shape, x.strides, x.address & 15, x.device, x.dtype, x.read_only) for x in more.values())
+            key = (key, *each)
+        beside = tuple(x.address for x in more.values())
         prepared = self._prepared.get((key, alpha, beta))
-        if prepared is None or _meet(prepared.spans, a.address, b.address, c.address):
-            prepared = self._prepare((key, alpha, beta), a, b, c, alpha, beta)
+        if (
+            prepared is None
+            or _meet(prepared.spans, a.address, b.address, c.address)
+            or (more and _any_meet(prepared, (a.address, b.address, c.address), beside))
+        ):
+            prepared = self._prepare((key, alpha, beta), a, b, c, alpha, beta, more)
         addresses = a.address, b.address, c.address
         if is_current(a.device):
-            self._run(prepared, *addresses, stream)
+            self._run(prepared, *addresses, stream, beside)
         else:
             with on_device(a.device):
-                self._run(prepared, *addresses, stream)
+                self._run(prepared, *addresses, stream, beside)
         return C
 
     def keep_workspace(self, stream: int) -> None:
@@ -124,20 +163,29 @@ class GpuGemm:
         self._kept.setdefault(stream, memory.Kept())
 
     def on_host_arrays(
-        self, A: Any, B: Any, C: Any, alpha: float, beta: float, device: Device, stream: Any = None
+        self,
+        A: Any,
+        B: Any,
+        C: Any,
+        alpha: float,
+        beta: float,
+        device: Device,
+        stream: Any = None,
+        beside: Mapping[str, Any] = NOTHING,
     ) -> None:
-        """The same for NumPy arrays of the spec's types: copied to the GPU, and C back. Waits.
+        """The same for NumPy arrays of the spec's types: copied to the GPU, and what is written back. Waits.
 
         What is refused on the device is refused here too: a C that is read-only, overlaps, or has other strides.
         """
         import numpy as np
 
-        self._decide({name: view(x, name) for name, x in (("A", A), ("B", B), ("C", C))}, alpha, beta, None)
+        given = {"A": A, "B": B, "C": C, **beside}
+        self._decide({name: view(x, name) for name, x in given.items()}, alpha, beta, None)
         at = PER_THREAD_STREAM if stream is None else stream_pointer(stream)
-        sides = {"A": A, "B": B, "C": C}
         orders = self._orders
+        written = {"C", *(x.name for x in self._beside if x.written)}
         packed = {
-            x: np.require(v, self._types[x].numpy_dtype, "C" if orders[x] == "row" else "F") for x, v in sides.items()
+            x: np.require(v, self._types[x].numpy_dtype, "C" if orders[x] == "row" else "F") for x, v in given.items()
         }
         with on_device(device.ordinal):
             starts, total = {}, 0
@@ -146,16 +194,21 @@ class GpuGemm:
                 total += -(-values.nbytes // 256) * 256
             with memory.workspace(total, at) as base:
                 for name, values in packed.items():
-                    if name != "C" or beta != 0.0:
+                    if name not in written or (name == "C" and beta != 0.0):
                         memory.upload(values, base + starts[name], at)
-                a, b, c = (
-                    _packed(v, base + starts[x], orders[x], device.ordinal, self._types[x].numpy)
+                views = {
+                    x: _packed(v, base + starts[x], orders[x], device.ordinal, self._types[x].numpy)
                     for x, v in packed.items()
-                )
-                self._run(self._prepare(None, a, b, c, alpha, beta), a.address, b.address, c.address, at)
-                memory.download(base + starts["C"], packed["C"], at)
-        if packed["C"] is not C:
-            C[...] = packed["C"]
+                }
+                a, b, c = (views.pop(x) for x in "ABC")
+                prepared = self._prepare(None, a, b, c, alpha, beta, views)
+                addresses = tuple(x.address for x in views.values())
+                self._run(prepared, a.address, b.address, c.address, at, addresses)
+                for name in written:
+                    memory.download(base + starts[name], packed[name], at)
+        for name in written:
+            if packed[name] is not given[name]:
+                given[name][...] = packed[name]
 
     def _new(self, A: Any, B: Any, beta: float, stream: int) -> Any:
         if beta != 0.0:
@@ -172,7 +225,14 @@ class GpuGemm:
             return empty(a, shape, self._types["C"].numpy, order, stream)
 
     def _prepare(
-        self, key: tuple[Any, ...] | None, a: ArrayView, b: ArrayView, c: ArrayView, alpha: float, beta: float
+        self,
+        key: tuple[Any, ...] | None,
+        a: ArrayView,
+        b: ArrayView,
+        c: ArrayView,
+        alpha: float,
+        beta: float,
+        more: Mapping[str, ArrayView] = NOTHING,
     ) -> _Prepared:
         """The launches of a call, checked. Raises ArgumentError, LaunchError, CompileError."""
         from gemmgen.runtime import device as devices
@@ -180,6 +240,9 @@ class GpuGemm:
         views = {"A": a, "B": b, "C": c}
         for name, x in views.items():
             self._check(name, x)
+        for operand in self._beside:
+            refuse_type(operand, more[operand.name].dtype, self.spec)
+        views |= more
         _one_device(views)
         decided = self._decide(views, alpha, beta, self.variant)
         device = devices.get(a.device)
@@ -187,8 +250,9 @@ class GpuGemm:
         copied = self._copies(decided, views, device)
         workspace = _rounded(decided.partials) + (copied.bytes if copied is not None else 0)
         alone = launches[0] if len(launches) == 1 and not workspace else None
-        a_span, b_span, c_span = (_span(x, self._types[name].bytes) for name, x in views.items())
-        prepared = _Prepared(launches, copied, workspace, (*a_span, *b_span, *c_span), alone)
+        a_span, b_span, c_span, *spans = (_span(x, self._types[name].bytes) for name, x in views.items())
+        beside = tuple((x.written, *span) for x, span in zip(self._beside, spans, strict=True))
+        prepared = _Prepared(launches, copied, workspace, (*a_span, *b_span, *c_span), alone, beside)
         if key is not None:
             if len(self._prepared) >= _REMEMBERED:
                 self._prepared.clear()
@@ -211,8 +275,8 @@ class GpuGemm:
 
         return plan(
             self.spec,
-            {name: (x.shape[0], x.shape[1]) for name, x in views.items()},
-            {name: (x.strides[0], x.strides[1]) for name, x in views.items()},
+            {name: tuple(x.shape) for name, x in views.items()},
+            {name: tuple(x.strides) for name, x in views.items()},
             {name: x.address for name, x in views.items()},
             alpha,
             beta,
@@ -233,31 +297,31 @@ class GpuGemm:
                 self._modules[key] = self._module_for(step.variant, step.kernel, device)
             return self._modules[key]
 
-    def _run(self, prepared: _Prepared, a: int, b: int, c: int, stream: int) -> None:
+    def _run(self, prepared: _Prepared, a: int, b: int, c: int, stream: int, beside: tuple[int, ...] = ()) -> None:
         """Enqueue a plan for operands at these addresses, in the current context."""
         if prepared.alone is not None:
-            prepared.alone(a, b, c, 0, stream)
+            prepared.alone(a, b, c, 0, stream, *beside)
             return
         if not prepared.workspace:
             for launch in prepared.launches:
-                launch(a, b, c, 0, stream)
+                launch(a, b, c, 0, stream, *beside)
             return
         kept = self._kept.get(stream)
         if kept is None:
             with memory.workspace(prepared.workspace, stream) as base:
-                _run_with(prepared, a, b, c, base, stream)
+                _run_with(prepared, a, b, c, base, stream, beside)
             return
         with kept.lock:  # the steps of one call follow one another on the stream
-            _run_with(prepared, a, b, c, kept.of(prepared.workspace), stream)
+            _run_with(prepared, a, b, c, kept.of(prepared.workspace), stream, beside)
 
 
-def _run_with(prepared: _Prepared, a: int, b: int, c: int, base: int, stream: int) -> None:
+def _run_with(prepared: _Prepared, a: int, b: int, c: int, base: int, stream: int, beside: tuple[int, ...]) -> None:
     """The copies to memory from ``base`` on, then the launches, whose own memory comes after the copies'."""
     if prepared.copies is not None:
         a, b = prepared.copies(a, b, base, stream)
         base += prepared.copies.bytes
     for launch in prepared.launches:
-        launch(a, b, c, base, stream)
+        launch(a, b, c, base, stream, *beside)
 
 
 def _rounded(size: int) -> int:
@@ -265,8 +329,10 @@ def _rounded(size: int) -> int:
 
 
 def _packed(values: Any, address: int, order: str, device: int, dtype: str) -> ArrayView:
-    """A packed matrix on the device."""
-    strides = (values.shape[1], 1) if order == "row" else (1, values.shape[0])
+    """A packed matrix, or vector, on the device."""
+    strides = tuple(s // values.itemsize for s in values.strides)
+    if values.ndim == 2:
+        strides = (values.shape[1], 1) if order == "row" else (1, values.shape[0])
     return ArrayView(address, values.shape, strides, dtype, device, False, "cuda", values)
 
 
@@ -297,3 +363,15 @@ def _meet(spans: tuple[int, int, int, int, int, int], a: int, b: int, c: int) ->
     a_low, a_high, b_low, b_high, c_low, c_high = spans
     c_low, c_high = c + c_low, c + c_high
     return (c_low < a + a_high and a + a_low < c_high) or (c_low < b + b_high and b + b_low < c_high)
+
+
+def _any_meet(prepared: _Prepared, matrices: tuple[int, int, int], beside: tuple[int, ...]) -> bool:
+    """Whether what is written meets an operand of the epilogue, or one that it stores to meets A, B or C."""
+    s = prepared.spans
+    extents = [(i == 2, at + s[2 * i], at + s[2 * i + 1]) for i, at in enumerate(matrices)]
+    extents += [(out, at + low, at + high) for at, (out, low, high) in zip(beside, prepared.beside, strict=True)]
+    for i, (out, low, high) in enumerate(extents):
+        for other, low2, high2 in extents[max(i + 1, len(matrices)) :]:
+            if (out or other) and low < high2 and low2 < high:
+                return True
+    return False

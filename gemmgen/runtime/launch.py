@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from gemmgen.diagnostics import LaunchError
@@ -10,7 +11,7 @@ from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load
 from gemmgen.runtime import driver
 from gemmgen.runtime.driver import on_device
-from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
+from gemmgen.runtime.frame import BESIDE, WORKSPACE, A, B, C, Constant, Frame
 from gemmgen.runtime.tensormap import Maps, maps_of
 
 if TYPE_CHECKING:
@@ -159,21 +160,28 @@ class Bound:
         self.module, self.grid, self.dependent = module, step.grid, step.dependent
         a, b, c = (module.ir.matrix(x).dtype.bytes for x in "ABC")
         self._offsets = a * given.A, b * given.B, c * given.C
+        items = {p.name: p.array.dtype.bytes for p in module.ir.params if p.array is not None}
+        self._beside = tuple(items.get(name, 0) * at for name, at, _ in given.beside)
         self._arguments = [_argument(p, step) for p in module.ir.params]
         self._maps = tuple(_maps(module.ir, step))
         self._start = module.start
         self._free: list[Frame] = []  # frames that no call is using: taken and put back whole, which threads may do
 
-    def __call__(self, a: int, b: int, c: int, workspace: int, stream: int) -> None:
-        """Addresses in bytes of the operands' first elements."""
+    def __call__(self, a: int, b: int, c: int, workspace: int, stream: int, *beside: int) -> None:
+        """Addresses in bytes of the operands' first elements, those of the epilogue in its order."""
         da, db, dc = self._offsets
         a, b, c = a + da, b + db, c + dc
         try:
             frame = self._free.pop()
         except IndexError:
             module = self.module
-            frame = Frame(self.grid, module.threads, module.shared_bytes, self._arguments, self.dependent)
-        frame.fill(stream, a, b, c, workspace)
+            frame = Frame(
+                self.grid, module.threads, module.shared_bytes, self._arguments, self.dependent, len(self._beside)
+            )
+        if beside:
+            frame.fill(stream, a, b, c, workspace, *map(add, beside, self._beside))
+        else:
+            frame.fill(stream, a, b, c, workspace)
         if self._maps and frame.places != (a, b, c):
             self._point(frame, (a, b, c))
         self._start(frame)
@@ -190,6 +198,8 @@ class Bound:
 
 def _argument(p: Param, step: Launch) -> Constant | int:
     match p.kind:
+        case "pointer" if p.name in (names := [name for name, _, _ in step.arguments.beside]):
+            return BESIDE + names.index(p.name)
         case "pointer":
             return WORKSPACE if p.name == "C" and step.output == "W" else _OPERANDS.get(p.name, WORKSPACE)
         case "tensormap":

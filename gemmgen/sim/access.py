@@ -9,7 +9,7 @@ from typing import assert_never
 import numpy as np
 
 from gemmgen.ir.expr import Const, Expr
-from gemmgen.ir.nodes import Compute, FBin, FConst, FExpr, Load, Pointer, Read, Ref, Scalar, Store, shape_of
+from gemmgen.ir.nodes import Compute, FBin, FCall, FConst, FExpr, Load, Pointer, Read, Ref, Scalar, Store, shape_of
 from gemmgen.sim.faults import FaultKind
 from gemmgen.sim.index import Form, Scope, add, form_of, scale
 from gemmgen.sim.lanes import NOBODY, Active, Data, Truth, narrow
@@ -196,6 +196,9 @@ def _value(m: Machine, e: FExpr, scope: Scope, key: object) -> Callable[[Active]
         case FBin(op, a, b):
             x, y, meaning = _value(m, a, scope, key), _value(m, b, scope, key), _FLOAT[op]
             return lambda active: meaning(x(active), y(active))
+        case FCall(function, args):
+            given = [_value(m, a, scope, key) for a in args]
+            return lambda active: np.asarray(function.meaning(*(g(active) for g in given)), SINGLE)
         case _:
             assert_never(e)
 

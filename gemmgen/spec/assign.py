@@ -19,7 +19,8 @@ WORDS = tuple(row.fields[0] for row in SETTINGS if row.form in ("word", "name", 
 OPTIONS = tuple(option for toggle in TOGGLES for option in toggle.options)
 SWITCHES = tuple(toggle.name for toggle in TOGGLES)
 OPERANDS = ("A", "B", "C")
-NAMES: tuple[str, ...] = (*SIZES, *NUMBERS, *OPTIONS, *WORDS, *OPERANDS, "accumulate", *SWITCHES)
+CHAINS = tuple(row.fields[0] for row in SETTINGS if row.form == "chain")
+NAMES: tuple[str, ...] = (*SIZES, *NUMBERS, *OPTIONS, *WORDS, *CHAINS, *OPERANDS, "accumulate", *SWITCHES)
 """What may stand before the ``=``."""
 
 
@@ -58,6 +59,9 @@ def _switch(use: set[str], name: str, value: str) -> list[Problem]:
 
 def _value(changes: dict[str, Any], spec: Spec, name: str, value: str) -> list[Problem]:
     """Enters the value of a setting that is no toggle, or says why it is none."""
+    if name in CHAINS:
+        changes[name] = None if value == "none" else value
+        return []
     if "," in value:
         hint = f"give one value, as in {name}={value.split(',')[0].strip()}; `gemmgen tune` takes several"
         return [Problem(f"--set {name}={value}: several values", hint)]

@@ -15,6 +15,7 @@ from gemmgen.diagnostics import MAX_PROBLEMS, Problem, SpecError, quoted
 from gemmgen.ir.types import WARP
 from gemmgen.isa.math import FMA
 from gemmgen.spec.effort import spill_notes
+from gemmgen.spec.epilogue import epilogue_problems
 from gemmgen.spec.lanes import lane_problems
 from gemmgen.spec.maths import HALF, math_problems, needs_of, outputs
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, SUM_TYPES, TOGGLES, Spec
@@ -328,6 +329,7 @@ RULES: tuple[Callable[[Subject], Iterator[Problem]], ...] = (
     _name,
     _toggles,
     _operands,
+    epilogue_problems,
     math_problems,
     _choices,
     _k_step,

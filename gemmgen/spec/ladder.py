@@ -26,6 +26,9 @@ LADDER = (
     "skinny",
 )
 
+EXAMPLES = ("gemm_bias_gelu",)
+"""Specs beside the ladder that show what a product can be asked for."""
+
 
 def ladder_names() -> tuple[str, ...]:
     """The rungs, lowest first, then the side branches."""
@@ -33,8 +36,8 @@ def ladder_names() -> tuple[str, ...]:
 
 
 def ladder_path(name: str) -> Path:
-    """The spec file of a rung. Raises ArgumentError for a name that is not one."""
-    if name not in LADDER:
+    """The spec file of a rung, or of an example. Raises ArgumentError for a name that is not one."""
+    if name not in (*LADDER, *EXAMPLES):
         near = difflib.get_close_matches(name, LADDER, 1, 0)
         hint = f"; did you mean {quoted(near[0])}?" if near else ""
         raise ArgumentError(f"{quoted(name)} is not a rung of the ladder ({', '.join(LADDER)}){hint}")

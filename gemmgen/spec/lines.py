@@ -96,11 +96,16 @@ def _words(item: Tree[Token], source: Source, number: int) -> Iterator[Word]:
             continue
         head = _word(_tokens(node)[0], source, number)
         options = tuple(
-            (_word(name, source, number), _word(value, source, number))
+            _option([_word(token, source, number) for token in _tokens(option)])
             for brackets in _trees(node)
-            for name, value in (_tokens(option) for option in _trees(brackets))
+            for option in _trees(brackets)
         )
         yield Word(head.text, head.span, options)
+
+
+def _option(words: list[Word]) -> tuple[Word, Word]:
+    """A name and its value; a value alone has an empty name."""
+    return (words[0], words[1]) if len(words) > 1 else (Word("", words[0].span), words[0])
 
 
 def _trees(node: Tree[Token]) -> list[Tree[Token]]:

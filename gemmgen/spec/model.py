@@ -12,10 +12,10 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
 from gemmgen.diagnostics import Span
-from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, Matrix, Order
+from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, EpilogueOperand, Matrix, Order
 from gemmgen.isa.math import FMA, MATHS, NAMES, Math
 
-Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "tune"]
+Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "chain", "tune"]
 
 ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
@@ -167,6 +167,13 @@ class Spec:
     B: Operand = setting(F32_ROW, "element type and order of B", line="operands", form="operands")  # noqa: RUF009
     C: Operand = setting(F32_ROW, "element type and order of C", line="operands", form="operands")  # noqa: RUF009
     accumulate: str = setting("f32", "type of the running sums", line="operands", form="operands")
+    epilogue: tuple[str, ...] = setting(
+        (),
+        "what becomes of alpha * A B + beta * C, in float32, before it is rounded and stored",
+        line="epilogue",
+        form="chain",
+        example="bias -> gelu",
+    )
     math: str = setting(
         "fma",
         "how the block multiplies: by multiply-adds of each thread, or by tensor cores (mma) in tiles of this shape",
@@ -275,6 +282,13 @@ class Spec:
         operands = zip("ABC", (self.A, self.B, self.C), strict=True)
         a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES.get(o.dtype, F32), o.order) for x, o in operands)
         return a, b, c
+
+    @property
+    def beside(self) -> tuple[EpilogueOperand, ...]:
+        """What the epilogue reads beside A, B and C, or writes. Of a checked spec."""
+        from gemmgen.isa.epilogue import chain_of, operands_of
+
+        return operands_of(chain_of(self.epilogue), self.matrices[2]) if self.epilogue else ()
 
     @property
     def way(self) -> Math:

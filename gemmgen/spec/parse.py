@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmgen.diagnostics import MAX_PROBLEMS, ArgumentError, Problem, Source, Span, SpecError, quoted
 from gemmgen.spec.check import notes, problems
+from gemmgen.spec.epilogue import read_chain
 from gemmgen.spec.lines import Enough, Line, Word, decoded, leading_comment, normalised, read_lines, report
 from gemmgen.spec.model import DTYPES, ORDERS, RENAMED, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean, nearest
@@ -130,7 +131,7 @@ def _read(draft: _Draft, line: Line) -> None:
     before = len(draft.problems)
     if not items[0]:
         draft.wrong(line.span, f"{row.name} needs a value", f"write it like '{_example(row)}'")
-    elif row.form == "toggles" or not _stray_options(draft, items):
+    elif row.form in ("toggles", "chain") or not _stray_options(draft, items):
         _READERS[row.form](draft, row, items)
     if len(draft.problems) > before and not (row.form == "sizes" and row.fields[0] in draft.values):
         draft.spoil(row)
@@ -181,6 +182,7 @@ def _example(row: Setting) -> str:
         "operands": "A f32 row, B f32 row, C f32 row, accumulate f32",
         "number": str(row.default),
         "word": row.example,
+        "chain": row.example,
         "math": row.example,
         "tune": "stages in {2, 4}",
     }
@@ -304,7 +306,10 @@ def _toggle(draft: _Draft, row: Setting, word: Word, use: dict[str, Span]) -> No
 
 
 def _option(draft: _Draft, toggle: Word, known: tuple[str, ...], name: Word, value: Word) -> None:
-    if name.text not in known:
+    if not name.text:
+        hint = f"write it like '{toggle.text}({known[0]}=1)'" if known else "take the brackets away"
+        draft.wrong(value.span, f"{quoted(value.text)} is a value without a name", hint)
+    elif name.text not in known:
         hint = did_you_mean(name.text, known) if known else "take the brackets away"
         draft.wrong(name.span, f"{toggle.text} has no option {quoted(name.text)}", hint)
     elif name.text in draft.spans:
@@ -316,6 +321,12 @@ def _option(draft: _Draft, toggle: Word, known: tuple[str, ...], name: Word, val
             draft.bad.add(name.text)
         else:
             draft.values[name.text] = number
+
+
+def _chain(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    entries = read_chain(items, draft.wrong, draft.spans)
+    if entries is not None:
+        draft.values[row.fields[0]] = entries
 
 
 def _tune(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
@@ -369,6 +380,7 @@ _READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] 
     "operands": _operands,
     "number": _number,
     "word": _word,
+    "chain": _chain,
     "math": _math,
     "tune": _tune,
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from gemmgen.diagnostics import Problem, SpecError, quoted
 from gemmgen.spec.check import notes, problems
+from gemmgen.spec.epilogue import settled_chain
 from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Setting, Spec
 from gemmgen.spec.names import did_you_mean
 from gemmgen.spec.subject import Subject
@@ -96,6 +97,8 @@ def _value(name: str, value: Any) -> Any:
             return value if isinstance(value, Operand) else _operand(*_text(value).split())
         case "number":
             return _whole(value)
+        case "chain":
+            return settled_chain(value)
         case "tune":
             return settled_choices(value)
         case _:
@@ -139,6 +142,8 @@ def _wanted(name: str) -> str:
             return "a type" if name == "accumulate" else "an Operand, or its text, such as 'f32 row'"
         case "number":
             return "a whole number"
+        case "chain":
+            return "entries joined with ->, such as 'bias -> gelu', or a tuple of them"
         case "tune":
             return "pairs of a setting and its values, such as {'stages': (2, 3)}"
         case _:

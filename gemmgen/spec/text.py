@@ -36,6 +36,8 @@ def _value(row: Setting, spec: Spec) -> Iterator[str]:
             yield ", ".join(_toggles(spec))
         case "operands":
             yield ", ".join(_operand(name, getattr(spec, name)) for name in row.fields)
+        case "chain":
+            yield " -> ".join(value)
         case "name" | "number" | "word" | "math":
             yield "" if value is None else str(value)
 

@@ -11,8 +11,9 @@ from math import prod
 from typing import Literal
 
 from gemmgen.ir.memory import declared_size
-from gemmgen.ir.types import F32, Dim, DType, Matrix, OperandName
+from gemmgen.ir.types import F32, Dim, DType, EpilogueOperand, Matrix, OperandName
 from gemmgen.ir.variant import Variant
+from gemmgen.isa.epilogue import Entry, operands_of
 from gemmgen.isa.math import FMA, Math
 from gemmgen.isa.table import Completion
 from gemmgen.tile.sums import WHOLE, InCluster, SecondKernel, Sums
@@ -205,6 +206,18 @@ class TileProgram:
     min_blocks: int = 0
     """Blocks that a multiprocessor must hold, which limits registers; 0: any."""
     summary: str = ""
+    chain: tuple[Entry, ...] = ()
+    """What becomes of alpha * acc + beta * C before it is stored as C, by the kernel that stores it."""
+
+    @property
+    def applied(self) -> tuple[Entry, ...]:
+        """The entries of the chain that the main kernel applies: none where a second kernel stores C."""
+        return () if self.second_kernel else self.chain
+
+    @property
+    def beside(self) -> tuple[EpilogueOperand, ...]:
+        """What the chain reads beside A, B and C, or writes."""
+        return operands_of(self.chain, self.matrix("C"))
 
     @property
     def second_kernel(self) -> bool:

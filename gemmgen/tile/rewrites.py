@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
 from gemmgen.ir.verifier import enabled
+from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.table import Completion
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
@@ -43,6 +44,7 @@ def start(spec: Spec, variant: Variant) -> TileProgram:
         Output(),
         min_blocks=spec.min_blocks,
         summary=spec.comment,
+        chain=chain_of(spec.epilogue),
     )
 
 

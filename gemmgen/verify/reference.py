@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gemmgen.ir.types import BF16, F32
 from gemmgen.launch.planning import as_float32
 from gemmgen.text.numbers import counted
+from gemmgen.verify.chain import Chain, chain_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,9 +55,16 @@ class Verification:
 
 
 def verify(
-    C: Any, A: Any, B: Any, C0: Any = None, alpha: float = 1.0, beta: float = 0.0, spec: Spec | None = None
+    C: Any,
+    A: Any,
+    B: Any,
+    C0: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    spec: Spec | None = None,
+    **named: Any,
 ) -> Verification:
-    """Compare ``C`` with ``alpha * (A @ B) + beta * C0``, computed in float64.
+    """Compare ``C`` with ``alpha * (A @ B) + beta * C0``, computed in float64, and with the epilogue of ``spec``.
 
     ``A`` is (M, K), ``B`` (K, N), ``C`` and ``C0`` (M, N); host or device arrays of any byte order. ``C0`` is C before
     the call, needed only where ``beta`` is not 0. Without ``spec``, C must have A's type or float32. The bound of an
@@ -67,6 +75,8 @@ def verify(
     are float32. Raises ArgumentError where A, B and C0 are no operands of a product, or not real and floating-point.
 
     Products of tf32 and float8 add 2^-9 |alpha||A||B|.
+    ``named`` are the operands of the epilogue as in the call; what it stored, as ``aux``, is compared where given. Each
+    entry carries the bound before it on by its Lipschitz constant, and adds its own error.
 
     Where by the ``spec`` blocks add to C with atomics, each of the ``split_k`` additions rounds a sum that beta C0
     is in, which is u |beta C0| more, and takes subnormal numbers for zeros: of a part, of C, and of the sum.
@@ -80,6 +90,7 @@ def verify(
     c0 = real("C0", host_array("C0", C0)) if C0 is not None and beta != 0.0 else None
     shape = shape_of(a, b, c0, beta)
     wanted = (element_type(spec, "C"),) if spec is not None else (str(a.dtype), F32.numpy)
+    chain = chain_for(spec, named, shape)
     if c.shape != shape:
         return _failure(f"C has shape {c.shape}; A @ B has {shape}")
     if str(c.dtype) not in wanted:
@@ -88,14 +99,16 @@ def verify(
         return Verification(True, 0.0)
     additions = spec.split_k if spec is not None and spec.unordered else 0
     coarse = spec.matrices[0].dtype.coarse if spec is not None else 0.0
-    return _compare(c, a, b, c0, alpha, beta, additions, coarse)
+    return _compare(c, a, b, c0, alpha, beta, (additions, coarse), chain)
 
 
 def _failure(reason: str) -> Verification:
     return Verification(False, float("inf"), reason=reason)
 
 
-def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additions: int, coarse: float) -> Verification:
+def _compare(
+    c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, inexact: tuple[int, float], chain: Chain
+) -> Verification:
     """The comparison in panels of rows, so that the doubles of a large product need little memory."""
     import numpy as np
 
@@ -109,7 +122,9 @@ def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additio
         left = a[part, :0] if unread else a[part]
         with np.errstate(all="ignore"):
             reference = _reference(left.astype(np.float64), right, sizes, None if c0 is None else c0[part], alpha, beta)
-            found, how_bad = _panel(c[part], reference, a.shape[1], i, additions, coarse)
+            found, how_bad = _panel(c[part], reference, a.shape[1], i, inexact, chain.rows(part))
+        if found.reason:
+            return found
         wrong, largest = wrong + found.wrong, max(largest, found.max_error)
         if how_bad > badness:
             worst, badness = found, how_bad
@@ -117,17 +132,34 @@ def _compare(c: Any, a: Any, b: Any, c0: Any, alpha: float, beta: float, additio
 
 
 def _panel(
-    c: Any, reference: tuple[Doubles, Doubles, Doubles], depth: int, first_row: int, additions: int, coarse: float
+    c: Any,
+    reference: tuple[Doubles, Doubles, Doubles],
+    depth: int,
+    first_row: int,
+    inexact: tuple[int, float],
+    chain: Chain,
 ) -> tuple[Verification, float]:
-    """The verdict on some rows, and how far the worst element is into its bound; ``depth`` is K. So many ``additions``
-    were made to each element of C in memory; products are ``coarse``, relative to themselves."""
-    import numpy as np
-
+    """The verdict on some rows, and how far the worst element is into its bound; ``depth`` is K. ``inexact``: so many
+    additions were made to each element of C in memory; and products are coarse, relative to themselves."""
     want, magnitude, added = reference
-    got, (roundoff, tiny, normal) = c.astype(np.float64), _limits(c.dtype)
-    error = np.abs(got - want)
+    additions, coarse = inexact
+    _, tiny, normal = _limits(c.dtype)
     summed = (2 * (depth + 1) * F32.unit_roundoff + coarse) * magnitude + (2 + additions) * F32.unit_roundoff * added
     summed += (depth + 2) * tiny + 3 * additions * normal
+    want, summed, stored = chain.after(want, summed)
+    for x in stored:
+        beside, how_bad = _verdict(x.got, x.want, magnitude, x.error, first_row)
+        if not beside.ok:
+            return _failure(str(beside).replace("FAIL: ", "").replace("C[", f"{x.name}[")), how_bad
+    return _verdict(c, want, magnitude, summed, first_row)
+
+
+def _verdict(c: Any, want: Doubles, magnitude: Doubles, summed: Doubles, first_row: int) -> tuple[Verification, float]:
+    """The verdict on what was stored, where the value before it was rounded may be ``summed`` from ``want``."""
+    import numpy as np
+
+    got, roundoff = c.astype(np.float64), _limits(c.dtype)[0]
+    error = np.abs(got - want)
     bound = summed + roundoff * np.abs(want)
     finite = np.isfinite(got) & np.isfinite(want)
     right = np.where(finite, error <= bound, _agree(got, want, magnitude, summed, c.dtype))

@@ -88,14 +88,16 @@ def checked(spec: Spec) -> Check:
     import numpy as np
 
     import gemmgen
+    from gemmgen.api.beside import drawn
 
     bm, bn, bk = spec.block
     step = bk or 8
     m, n, k = 2 * bm, bn, step * max(4, spec.stages + 2, -(-32 // step))
     random = np.random.default_rng(0)
     a, b = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
-    done = gemmgen.simulate(spec, _ordered(a, spec.A.order), _ordered(b, spec.B.order))
-    right = gemmgen.verify(done.C, a, b, spec=spec).ok
+    beside = drawn(spec, m, n)
+    done = gemmgen.simulate(spec, _ordered(a, spec.A.order), _ordered(b, spec.B.order), **beside)
+    right = gemmgen.verify(done.C, a, b, spec=spec, **beside).ok
     return Check((m, n, k), right, tuple(str(f) for f in done.faults), _agrees(spec, (m, n, k), done.counters))
 
 

@@ -1,0 +1,156 @@
+// gemm_bias_gelu, guarded variant: for any M, N, K, and rows of A, B, C and bias whose start and length are
+// multiples of 16 bytes.
+//
+//     kernel gemm_bias_gelu
+//     tile   block  128x128x16
+//     tile   warp   64x64
+//     tile   thread 8x4
+//     use    coalescing, smem, transposeA, float4, warptile
+//     epilogue bias -> gelu
+//     unroll 8
+//     min_blocks 3
+//
+// C = gelu(A B + bias) in one kernel: what a linear layer with its activation computes. The sums are in
+// registers when the epilogue has them, so that C is written once and never read back.
+// Made by: gemmgen compile specs/gemm_bias_gelu.gemm
+
+constexpr int BM = 128;                       // rows of C that a block computes
+constexpr int BN = 128;                       // columns of C that a block computes
+constexpr int BK = 16;                        // step along K: the depth of the tiles in shared memory
+constexpr int WM = 64;                        // rows of the block's tile that a warp computes
+constexpr int WN = 64;                        // columns of the block's tile that a warp computes
+constexpr int TM = 8;                         // rows of one piece of a thread
+constexpr int TN = 4;                         // columns of one piece of a thread
+constexpr int M_ITER = 1;                     // pieces of a thread along M
+constexpr int N_ITER = 4;                     // pieces of a thread along N
+constexpr int SUB_M = WM / M_ITER;            // rows from one piece to the next
+constexpr int SUB_N = WN / N_ITER;            // columns from one piece to the next
+constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int STRIDE_A = THREADS / (BK / 4);  // lines of the tile of A that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
+constexpr int UNROLL = 8;                     // steps along k in the text of the main loop
+
+static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
+static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
+static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
+static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
+static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
+
+// 16 bytes in one access: p must be aligned to 16 bytes.
+__device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
+__device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+// x times the probability that a standard normal number is below x.
+__device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); }
+
+// M: rows of A and C
+// N: columns of B and C
+// K: columns of A, rows of B
+// alpha: scale of A*B
+// lda: elements from one row of A to the next
+// ldb: elements from one row of B to the next
+// beta: scale of C before A*B is added; if 0, C is not read
+// ldc: elements from one row of C to the next
+// bias: added to each column of C
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
+gemm_bias_gelu(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
+               float beta, float* C, size_t ldc, const float* bias)
+{
+    __shared__ alignas(16) float As[BK][BM];
+    __shared__ alignas(16) float Bs[BK][BN];
+
+    // 1. Placement: what this thread computes
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int warpRow = warp / (BN / WN);
+    const int warpCol = warp % (BN / WN);
+    const int threadRow = lane / (SUB_N / TN);
+    const int threadCol = lane % (SUB_N / TN);        // consecutive threads walk along a row of C
+    const int row = warpRow * WM + threadRow * TM;    // first row of this thread in the block's tile
+    const int col = warpCol * WN + threadCol * TN;    // first column of this thread in the block's tile
+    const int rowsLeft = M - blockIdx.y * BM;         // rows of C from this block's first to the last
+    const int colsLeft = N - blockIdx.x * BN;         // columns of C from this block's first to the last
+    const float* blockA = A + blockIdx.y * BM * lda;  // this block's rows of A
+    const float* blockB = B + blockIdx.x * BN;        // its columns of B
+    float* blockC = C + blockIdx.y * BM * ldc + blockIdx.x * BN;  // its tile of C
+    const int innerRowA = threadIdx.x / (BK / 4);     // which row of A's tile this thread copies first
+    const int innerColA = threadIdx.x % (BK / 4);     // and which 4 columns
+    const int innerRowB = threadIdx.x / (BN / 4);     // which row of B's tile this thread copies first
+    const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
+
+    // 2. Main loop: each iteration copies one tile of A and one of B to shared memory, then multiplies them
+    float threadResults[TM][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
+    alignas(16) float regM[TM];                 // its rows of A at one k
+    alignas(16) float regN[N_ITER * TN];        // its columns of B at one k
+    for (int k0 = 0; k0 < K; k0 += BK) {
+        const float* tileA = blockA + k0;
+        const float* tileB = blockB + k0 * ldb;
+        #pragma unroll
+        for (int offset = 0; offset < BM; offset += STRIDE_A) {
+            alignas(16) float staged[4];
+            // past the last row, that row again: its products are not stored
+            as_float4(staged) = k0 + innerColA * 4 < K
+                ? as_float4(&tileA[min(innerRowA + offset, rowsLeft - 1) * lda + innerColA * 4])
+                : float4{0.0f, 0.0f, 0.0f, 0.0f};
+            #pragma unroll
+            for (int v = 0; v < 4; ++v) As[innerColA * 4 + v][innerRowA + offset] = staged[v];
+        }
+        #pragma unroll
+        for (int offset = 0; offset < BK; offset += STRIDE_B) {
+            // past the last column, that column again: its products are not stored
+            as_float4(&Bs[innerRowB + offset][innerColB * 4]) = k0 + innerRowB + offset < K
+                ? as_float4(&tileB[(innerRowB + offset) * ldb + min(innerColB * 4, colsLeft - 4)])
+                : float4{0.0f, 0.0f, 0.0f, 0.0f};
+        }
+        __syncthreads();  // As, Bs: written by all threads above, read by all below
+
+        #pragma unroll 1
+        for (int kk = 0; kk < BK; kk += UNROLL) {
+            #pragma unroll
+            for (int step = 0; step < UNROLL; ++step) {
+                #pragma unroll
+                for (int i = 0; i < TM; i += 4) as_float4(&regM[i]) = as_float4(&As[kk + step][row + i]);
+                #pragma unroll
+                for (int q = 0; q < N_ITER; ++q) {
+                    as_float4(&regN[q * TN]) = as_float4(&Bs[kk + step][col + q * SUB_N]);
+                }
+                #pragma unroll
+                for (int m = 0; m < TM; ++m) {
+                    #pragma unroll
+                    for (int n = 0; n < N_ITER * TN; ++n) threadResults[m][n] += regM[m] * regN[n];
+                }
+            }
+        }
+        __syncthreads();  // As, Bs: read by all threads above, overwritten by the next step
+    }
+
+    // 3. Epilogue: C = alpha * A B + beta * C, then bias -> gelu
+    const float* blockBias = bias + blockIdx.x * BN;  // this tile's part of bias
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        #pragma unroll
+        for (int q = 0; q < N_ITER; ++q) {
+            if (row + i < rowsLeft && col + q * SUB_N < colsLeft) {
+                alignas(16) float out[4];
+                #pragma unroll
+                for (int v = 0; v < 4; ++v) out[v] = alpha * threadResults[i][q * TN + v];
+                if (beta != 0.0f) {
+                    alignas(16) float old[4];
+                    as_float4(old) = as_float4(&blockC[(row + i) * ldc + col + q * SUB_N]);
+                    #pragma unroll
+                    for (int v = 0; v < 4; ++v) out[v] += beta * old[v];
+                }
+                alignas(16) float biasValue[4];  // bias: x + bias[column]
+                as_float4(biasValue) = as_float4(&blockBias[col + q * SUB_N]);
+                #pragma unroll
+                for (int v = 0; v < 4; ++v) out[v] += biasValue[v];
+
+                // gelu: x * (1 + erf(x / sqrt(2))) / 2
+                #pragma unroll
+                for (int v = 0; v < 4; ++v) out[v] = gelu(out[v]);
+                as_float4(&blockC[(row + i) * ldc + col + q * SUB_N]) = as_float4(out);
+            }
+        }
+    }
+}
