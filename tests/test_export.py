@@ -175,23 +175,28 @@ def test_kernels_that_are_the_same_text_are_embedded_once() -> None:
     assert reductions == ["splitk_exact_reduce", "splitk_guarded_unaligned_C_reduce"]
 
 
-def test_a_kernels_own_operands_become_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a parameter list has beyond the known names, a caller passes by that name."""
-    from dataclasses import replace
-
+def test_operands_of_an_epilogue_become_arguments() -> None:
+    """Under the names of the kernels' parameters, each with its leading dimension where it is a matrix."""
     from gemmgen.export.tables import header_text, source_text
-    from gemmgen.ir.kernel import Param
-    from gemmgen.ir.nodes import Array
 
-    made = described(gemmgen.load("naive"), "sm_90", "naive", "kernels")
-    bias = Param("bias", "pointer", Array("bias", "global", shape=None, const=True), why="one per column")
-    scale = Param("scale", "float")
-    kernels = tuple(replace(k, ir=replace(k.ir, params=(*k.ir.params, bias, scale))) for k in made.kernels)
-    made = replace(made, kernels=kernels, extras=(bias, scale))
+    spec = gemmgen.load(FIXTURES / "epilogue_chain.gemm")
+    made = described(spec, "sm_90", "fused", "kernels")
     header, source = header_text(made, "kernels"), source_text(made, "kernels")
-    assert "const float* bias = nullptr;  // one per column" in header and "float scale = 1.0f;" in header
-    assert "extra[0].pointer = a.bias;" in header and "extra[1].real = a.scale;" in header
-    assert "{rt::Kind::pointer, rt::Source::extra, 0}" in source and "{rt::Kind::real, rt::Source::extra, 1}" in source
+    assert "const float* scale_a = nullptr;  // a factor for each row of C" in header
+    assert "void* aux = nullptr;" in header and "long long ldresidual = 0;  // 0: packed" in header
+    assert "r.call.beside_leading[4] = a.ldresidual;" in header
+    assert (
+        "{rt::Kind::pointer, rt::Source::beside, 2}" in source and "{rt::Kind::size, rt::Source::leading, 4}" in source
+    )
+    assert '{"aux", "bf16", true, true, 2, true}' in source
+
+
+def test_the_check_knows_every_entry_of_an_epilogue() -> None:
+    from gemmgen.export.chains import chain_text
+
+    made = described(gemmgen.load(FIXTURES / "epilogue_chain.gemm"), "sm_90", "fused", "kernels")
+    steps = re.findall(r"v = (\w+)\(", chain_text(made))
+    assert steps == ["scale", "scale", "add", "keep", "gelu_tanh", "clamp", "add"]
 
 
 # --- The command, and what it refuses ---------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, escaped
+from gemmgen.export.chains import chain_name, chain_text
 from gemmgen.export.kernels import Exported, compiled, described
-from gemmgen.export.tables import MOST_MAPS, MOST_PARAMETERS, header_text, source_text
+from gemmgen.export.tables import MOST_BESIDE, MOST_MAPS, MOST_PARAMETERS, header_text, source_text
 from gemmgen.export.writing import check_folder, write_folder
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ def _values(
     values = {
         "INCLUDES": "\n".join(f'#include "{x.name}.hpp"' for x in made),
         "SOURCES": "\n".join(f"  src/{x.name}.cpp" for x in made),
-        "ENTRIES": "\n".join(f"    {{&{x.name}::spec, {x.name}::loaded}}," for x in made),
+        "ENTRIES": "\n".join(f"    {{&{x.name}::spec, {x.name}::loaded, {chain_name(x)}}}," for x in made),
+        "CHAINS": "\n".join(map(chain_text, made)),
         "SUMMARY": f"{counted(len(made), 'GEMM kernel')} with a launcher.",
         "ROWS": "\n".join(map(_row, made)),
         "FIRST": first,
@@ -171,6 +173,7 @@ def _values(
         "ALONE": ", ".join(map(str, sorted(ALONE))),
         "MOST_PARAMETERS": str(MOST_PARAMETERS),
         "MOST_MAPS": str(MOST_MAPS),
+        "MOST_BESIDE": str(MOST_BESIDE),
         "WINNERS": "\n".join(row[4:] for row in rows),
     }
     chosen = (

@@ -37,15 +37,16 @@ def linear_on_host(x: Any, weight: Any, bias: Any = None, *, activation: str = "
 
 
 def linear_on_gpu(x: Any, weight: Any, bias: Any = None, *, activation: str = "none", precision: str = "exact") -> Any:
-    """The layer with gemmgen's product. The weight is read as it lies, which is transposed."""
+    """The layer as one kernel of gemmgen: bias and activation are its epilogue, and the weight is read as it lies."""
     shape = linear_shape(x, weight, bias, activation, precision)
     if x.dtype not in KERNELS:
         return activated(torch.nn.functional.linear(x, weight, bias), activation).contiguous()
     out = x.new_empty(shape)
-    _product(_matrix(x), plain(weight).t(), _matrix(out))
-    if bias is not None:
-        out.add_(bias.detach())
-    return activated(out, activation)
+    named: dict[str, Any] = {} if bias is None else {"bias": plain(bias).contiguous()}
+    if activation != "none":
+        named["activation"] = activation
+    _product(_matrix(x), plain(weight).t(), _matrix(out), **named)
+    return out
 
 
 def activated(x: Any, activation: str) -> Any:
@@ -75,6 +76,6 @@ def _matrix(x: Any) -> Any:
     return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
 
 
-def _product(a: Any, b: Any, out: Any) -> None:
+def _product(a: Any, b: Any, out: Any, **epilogue: Any) -> None:
     if out.numel():
-        gemmgen_matmul(a, b, out)
+        gemmgen_matmul(a, b, out, **epilogue)
