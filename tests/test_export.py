@@ -195,7 +195,7 @@ def test_the_check_knows_every_entry_of_an_epilogue() -> None:
     from gemmgen.export.chains import chain_text
 
     made = described(gemmgen.load(FIXTURES / "epilogue_chain.gemm"), "sm_90", "fused", "kernels")
-    steps = re.findall(r"v = (\w+)\(", chain_text(made))
+    steps = re.findall(r"v = v\.(\w+)\(", chain_text(made))
     assert steps == ["scale", "scale", "add", "keep", "gelu_tanh", "clamp", "add"]
 
 

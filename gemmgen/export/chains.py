@@ -39,12 +39,12 @@ def _step(entry: Entry, numbers: dict[str, int]) -> str:
     name = entry.row.name
     at = [f"operands[{numbers[o.name]}]" for o in entry.row.operands]
     if name in ADDED:
-        return f"add(v, {at[0]}.x)"
+        return f"v.add({at[0]}.x)"
     if name in SCALED:
-        return f"scale(v, {at[0]}.x)"
+        return f"v.scale({at[0]}.x)"
     if name == "aux":
-        return f"keep(v, {at[0]})"
+        return f"v.keep({at[0]})"
     if entry.cast is not None:
         bits = next(i for i in range(1, 64) if 2.0**-i <= ELEMENT_TYPES[entry.cast.name].unit_roundoff)
-        return f"cast(v, {bits})"
-    return f"{name}({', '.join(['v', *(repr(x) for x in entry.numbers)])})"
+        return f"v.cast({bits})"
+    return f"v.{name}({', '.join(repr(x) for x in entry.numbers)})"

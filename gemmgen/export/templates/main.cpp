@@ -143,25 +143,24 @@ const double U = std::ldexp(1.0, -24);
 
 struct Bounded {
     double x, error;
+
+    static Bounded rounded(double x, double error) { return {x, error + U * std::fabs(x)}; }
+    Bounded add(double y) const { return rounded(x + y, error); }
+    Bounded scale(double y) const { return rounded(x * y, error * std::fabs(y)); }
+    Bounded relu() const { return {x > 0 ? x : 0, error}; }
+    Bounded clamp(double lo, double hi) const { return {x < lo ? lo : x > hi ? hi : x, error}; }
+    Bounded cast(int bits) const { return {x, error + std::ldexp(2 * (std::fabs(x) + error), -bits)}; }
+    Bounded keep(Bounded& aux) const { return aux = *this; }
+
+    // An activation whose slope is at most 1.13: its own rounding is a few units of its argument.
+    Bounded activation(double result) const { return {result, 1.13 * error + 12 * U * (std::fabs(x) + 1)}; }
+    Bounded gelu() const { return activation(0.5 * x * (1 + std::erf(x / std::sqrt(2.0)))); }
+    Bounded silu() const { return activation(x / (1 + std::exp(-x))); }
+    Bounded gelu_tanh() const
+    {
+        return activation(0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))));
+    }
 };
-
-Bounded rounded(double x, double error) { return {x, error + U * std::fabs(x)}; }
-Bounded add(Bounded v, double y) { return rounded(v.x + y, v.error); }
-Bounded scale(Bounded v, double y) { return rounded(v.x * y, v.error * std::fabs(y)); }
-Bounded relu(Bounded v) { return {v.x > 0 ? v.x : 0, v.error}; }
-Bounded clamp(Bounded v, double lo, double hi) { return {v.x < lo ? lo : v.x > hi ? hi : v.x, v.error}; }
-Bounded cast(Bounded v, int bits) { return {v.x, v.error + std::ldexp(2 * (std::fabs(v.x) + v.error), -bits)}; }
-
-// An activation whose slope is at most 1.13: its own rounding is a few units of its argument.
-Bounded activation(Bounded v, double result) { return {result, 1.13 * v.error + 12 * U * (std::fabs(v.x) + 1)}; }
-Bounded gelu(Bounded v) { return activation(v, 0.5 * v.x * (1 + std::erf(v.x / std::sqrt(2.0)))); }
-Bounded silu(Bounded v) { return activation(v, v.x / (1 + std::exp(-v.x))); }
-Bounded gelu_tanh(Bounded v)
-{
-    return activation(v, 0.5 * v.x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (v.x + 0.044715 * v.x * v.x * v.x))));
-}
-
-Bounded keep(Bounded v, Bounded& aux) { return aux = v; }
 
 @CHAINS@
 // --- One product -----------------------------------------------------------------------------------------------------
