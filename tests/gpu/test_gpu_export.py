@@ -19,6 +19,7 @@ RUNGS = ("warptile", "splitk", "tma", "pipelined")
 OTHERS = (
     "pipeline_atomics_early", "pipeline_cluster_tma", "pipeline_persistent_tma", "types_bf16_split",
     "types_f16_stagec_larger", "types_bf16_tma_swizzle", "pipeline_dependent", "pipeline_lanes_rows", "mma_bf16",
+    "mma_e4m3", "mma_tf32", "epilogue_chain",
 )  # fmt: skip
 SIZE = (4096, 4096, 4096)
 SLOWER = 1.02
