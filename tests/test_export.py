@@ -116,6 +116,15 @@ def test_the_commands_of_the_page_build_a_project(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.full
 @buildable
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed: the example needs the CUDA toolkit")
+def test_the_example_builds_with_the_toolkit(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parent.parent / "examples" / "cpp", tmp_path / "example")
+    gemmgen.export([gemmgen.load(n) for n in ("gemm_bias_gelu", "splitk")], tmp_path / "example" / "kernels", "sm_90")
+    assert (build_project(tmp_path / "example") / "example").is_file()
+
+
+@pytest.mark.full
+@buildable
 @pytest.mark.parametrize("name", LADDER)
 def test_every_rung_builds(name: str, tmp_path: Path) -> None:
     gemmgen.export(gemmgen.load(name), tmp_path / "kernels", "sm_90")
