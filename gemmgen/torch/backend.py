@@ -22,11 +22,23 @@ def matmul_on_host(a: Any, b: Any, *, precision: str = "exact") -> Any:
 
 def matmul_on_gpu(a: Any, b: Any, *, precision: str = "exact") -> Any:
     """The product by gemmgen's kernels; by torch where there is none for the type, or for a batch of B."""
+    if precision == "exact" and a.dtype is b.dtype and a.dtype in KERNELS and a.dim() == b.dim() == 2:
+        return _of_matrices(a, b)
     shape = matmul_shape(a, b, precision)
     if a.dtype not in KERNELS or b.dim() > 2:
         return torch.matmul(a, b).contiguous()
     out = a.new_empty(shape)
     _product(_matrix(a), plain(b), _matrix(out))
+    return out
+
+
+def _of_matrices(a: Any, b: Any) -> Any:
+    """The product of two matrices, looked at no more than a kernel needs: what does not fit, it refuses."""
+    if a.shape[1] != b.shape[0] or a.device != b.device:
+        matmul_shape(a, b, "exact")
+    a, b = plain(a), plain(b)
+    out = a.new_empty((a.shape[0], b.shape[1]))
+    _product(a, b, out)
     return out
 
 
