@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,7 +18,7 @@ from gemmgen.spec.model import Spec
 
 PROJECT = "planned"
 COMPILER = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
-CMAKE = shutil.which("cmake")
+CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 MAIN = """
 #include <planned/rt/plan.hpp>
