@@ -39,7 +39,7 @@ LAWFUL_SKIPS = (
     "torch is not installed",
     "nvcc is not installed",
 )
-"""Reasons that say what a case or a machine is, and not that something is missing; CI installs neither torch nor nvcc."""
+"""Reasons that say what a case or a machine is, and not that something is missing; CI has neither torch nor nvcc."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
