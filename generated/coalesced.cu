@@ -1,25 +1,21 @@
 // coalesced, exact variant: for M and N that are multiples of 32.
 //
+// Launch: grid ((N + 31) / 32, (M + 31) / 32, 1), 1024 threads per block, no dynamic shared memory.
+//
 //     kernel coalesced
 //     tile   block  32x32
 //     use    coalescing
 //
-// Rung 1. Consecutive lanes walk along a row of C, so that a warp's loads of B and stores of C are
-// contiguous. The work is that of the naive kernel; only which lane does what has changed.
+// Rung 1. Consecutive lanes compute neighbours in a row of C, so that loads of B and stores of C are
+// coalesced. The arithmetic is that of the naive kernel; only the mapping of lanes to elements has changed.
 // Made by: gemmgen compile specs/coalesced.gemm
 
 constexpr int BM = 32;            // rows of C that a block computes
 constexpr int BN = 32;            // columns of C that a block computes
 constexpr int THREADS = BM * BN;  // threads in a block, one for each element of C
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 coalesced(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
           float beta, float* C, size_t ldc)

@@ -1,17 +1,20 @@
 // cpasync, guarded variant: for any M, N, K, and rows of B and C whose start and length are multiples of 16
 // bytes.
 //
+// Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 128 threads per block, 49920 bytes of dynamic shared
+// memory, sm_80 or newer.
+//
 //     kernel cpasync
 //     tile   block  128x128x16
 //     tile   warp   64x64
 //     tile   thread 8x4
 //     use    coalescing, smem, transposeA, float4, warptile, cpasync, prefetch
-//     stages 3
+//     stages 3  # one tile is multiplied, two are in flight
 //     unroll 8
-//     pad_a  4
+//     pad_a  4  # avoids bank conflicts in the transposed stores of A
 //
-// Rung 8. Copies go to shared memory past the registers, two turns ahead of their use; those of A move 4
-// bytes each, which transposes it on the way. Fragments are fetched a step ahead of their products.
+// Rung 8. cp.async copies tiles to shared memory two iterations early and bypasses registers. A moves 4 bytes
+// per copy, which transposes it. Fragments are loaded one step before their products.
 // Made by: gemmgen compile specs/cpasync.gemm
 
 constexpr int BM = 128;                       // rows of C that a block computes
@@ -19,24 +22,27 @@ constexpr int BN = 128;                       // columns of C that a block compu
 constexpr int BK = 16;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 64;                        // rows of the block's tile that a warp computes
 constexpr int WN = 64;                        // columns of the block's tile that a warp computes
+constexpr int WARP = 32;                      // lanes per warp
 constexpr int TM = 8;                         // rows of one piece of a thread
 constexpr int TN = 4;                         // columns of one piece of a thread
 constexpr int M_ITER = 1;                     // pieces of a thread along M
 constexpr int N_ITER = 4;                     // pieces of a thread along N
 constexpr int SUB_M = WM / M_ITER;            // rows from one piece to the next
 constexpr int SUB_N = WN / N_ITER;            // columns from one piece to the next
-constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int THREADS = WARP * (BM / WM) * (BN / WN);  // threads in a block
 constexpr int STAGES = 3;                     // tiles of A and of B in shared memory
-constexpr int PAD_A = 4;                      // elements left empty after each row of As
-constexpr int STRIDE_A = THREADS / BK;        // lines of the tile of A that one pass of the block copies
-constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
-constexpr int UNROLL = 8;                     // steps along k in the text of the main loop
+constexpr int PAD_A = 4;                      // padding elements after each row of As
+constexpr int STRIDE_A = THREADS / BK;        // rows of A's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);  // rows of B's tile that one pass of the block copies
+constexpr int UNROLL = 8;                     // unrolled steps along k
 
-static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
-static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
-static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
-static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
-static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
+static_assert(BM % WM == 0 && BN % WN == 0, "BM must be a multiple of WM, and BN of WN");
+static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "WM must be a multiple of M_ITER, and WN of N_ITER");
+static_assert((SUB_M / TM) * (SUB_N / TN) == WARP, "(SUB_M / TM) * (SUB_N / TN) must be WARP");
+static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(BK % UNROLL == 0, "BK must be a multiple of UNROLL");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
@@ -47,21 +53,21 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 
-// Starts a copy of 4 bytes, or of as many zero bytes where there is nothing to copy.
+// Starts a copy of 4 bytes, or writes zeros if the condition is false.
 __device__ __forceinline__ void cp_async4_or_zero(float* dst, const float* src, bool some)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                  :: "r"(shared_address(dst)), "l"(src), "r"(some ? 4 : 0) : "memory");
 }
 
-// Starts a copy of 16 bytes, or of as many zero bytes where there is nothing to copy.
+// Starts a copy of 16 bytes, or writes zeros if the condition is false.
 __device__ __forceinline__ void cp_async16_or_zero(float* dst, const float* src, bool some)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(shared_address(dst)), "l"(src), "r"(some ? 16 : 0) : "memory");
 }
 
-// The copies that this thread started since the last call are one group.
+// Closes a group: all copies that this thread started since the last call.
 __device__ __forceinline__ void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -73,14 +79,10 @@ __device__ __forceinline__ void cp_async_wait1()
     asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
         float* C, size_t ldc)
@@ -91,8 +93,8 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
     float (*Bs)[BK][BN] = reinterpret_cast<float (*)[BK][BN]>(dynamicShared + STAGES * BK * (BM + PAD_A));
 
     // 1. Placement: what this thread computes
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / WARP;
+    const int lane = threadIdx.x % WARP;
     const int warpRow = warp / (BN / WN);
     const int warpCol = warp % (BN / WN);
     const int threadRow = lane / (SUB_N / TN);
@@ -110,6 +112,10 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
     const int innerColB = threadIdx.x % (BN / 4);     // and which 4 columns
 
     // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
+    //     iteration t            0   1   2   3   4   5   6  ...
+    //     multiplies stage       0   1   2   0   1   2   0  ...
+    //     starts tile            2   3   4   5   6   7   8  ...
+    //     in stage               2   0   1   2   0   1   2  ...
     const int tiles = (K + BK - 1) / BK;          // steps of BK along K
     float threadResults[TM][N_ITER * TN] = {};    // this thread's elements of C, in registers throughout
     alignas(16) float regM[2][TM] = {};           // its rows of A at one k, and of the one before

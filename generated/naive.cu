@@ -1,24 +1,20 @@
 // naive, exact variant: for M and N that are multiples of 32.
 //
-//     kernel naive
-//     tile   block  32x32
+// Launch: grid ((N + 31) / 32, (M + 31) / 32, 1), 1024 threads per block, no dynamic shared memory.
 //
-// Rung 0. One thread computes one element of C straight from global memory. Consecutive lanes walk down a
-// column, so that every access to A and C touches 32 different rows.
+//     kernel naive
+//     tile   block  32x32  # BM x BN: the block's tile of C
+//
+// Rung 0. One thread computes one element of C straight from global memory. Consecutive lanes compute
+// neighbours in a column, so each access of a warp to A and C touches 32 rows: not coalesced.
 // Made by: gemmgen compile specs/naive.gemm
 
 constexpr int BM = 32;            // rows of C that a block computes
 constexpr int BN = 32;            // columns of C that a block computes
 constexpr int THREADS = BM * BN;  // threads in a block, one for each element of C
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 naive(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
       float* C, size_t ldc)

@@ -1,12 +1,14 @@
 // regblock1d, guarded variant: for any M, N, K.
 //
+// Launch: grid ((N + 63) / 64, (M + 63) / 64, 1), 512 threads per block, no dynamic shared memory.
+//
 //     kernel regblock1d
 //     tile   block  64x64x8
-//     tile   thread 8x1
+//     tile   thread 8x1  # TM x TN: one thread's tile of C
 //     use    coalescing, smem
 //
-// Rung 3. A thread computes a column of TM elements, and keeps one value of B in a register for all of them.
-// Shared memory is read about half as often for each multiply-add.
+// Rung 3. A thread computes a column of TM elements, and reuses one value of B in a register for all of them.
+// There are about half as many shared loads per FMA.
 // Made by: gemmgen compile specs/regblock1d.gemm
 
 constexpr int BM = 64;                          // rows of C that a block computes
@@ -16,16 +18,10 @@ constexpr int TM = 8;                           // rows of one piece of a thread
 constexpr int TN = 1;                           // columns of one piece of a thread
 constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for each TM x TN piece
 
-static_assert(BM % TM == 0 && BN % TN == 0, "the block's tile is whole pieces of a thread");
+static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 regblock1d(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
            float beta, float* C, size_t ldc)

@@ -1,12 +1,14 @@
 // regblock2d, exact variant: for M and N that are multiples of 128 and K of 8.
 //
+// Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 256 threads per block, no dynamic shared memory.
+//
 //     kernel regblock2d
 //     tile   block  128x128x8
 //     tile   thread 8x8
 //     use    coalescing, smem
 //
-// Rung 4. A thread computes a TM x TN piece of C as a sum of outer products held in registers. TM + TN values
-// read from shared memory feed TM * TN multiply-adds.
+// Rung 4. A thread computes a TM x TN tile of C as a sum of outer products, in registers. TM + TN shared
+// loads feed TM * TN FMAs.
 // Made by: gemmgen compile specs/regblock2d.gemm
 
 constexpr int BM = 128;                         // rows of C that a block computes
@@ -15,19 +17,13 @@ constexpr int BK = 8;                           // step along K: the depth of th
 constexpr int TM = 8;                           // rows of one piece of a thread
 constexpr int TN = 8;                           // columns of one piece of a thread
 constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for each TM x TN piece
-constexpr int STRIDE_A = THREADS / BK;          // lines of the tile of A that one pass of the block copies
-constexpr int STRIDE_B = THREADS / BN;          // lines of the tile of B that one pass of the block copies
+constexpr int STRIDE_A = THREADS / BK;          // rows of A's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / BN;          // rows of B's tile that one pass of the block copies
 
-static_assert(BM % TM == 0 && BN % TN == 0, "the block's tile is whole pieces of a thread");
+static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 regblock2d(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
            float beta, float* C, size_t ldc)

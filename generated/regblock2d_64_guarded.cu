@@ -1,13 +1,14 @@
 // regblock2d_64, guarded variant: for any M, N, K.
 //
+// Launch: grid ((N + 63) / 64, (M + 63) / 64, 1), 64 threads per block, no dynamic shared memory.
+//
 //     kernel regblock2d_64
 //     tile   block  64x64x8
 //     tile   thread 8x8
 //     use    coalescing, smem
 //
-// Rung 4 with a block tile of a quarter of the size: the same outer products, and 64 threads a block. More
-// and smaller blocks fill the GPU on small matrices, and fetch each element from global memory twice as
-// often.
+// Rung 4 with a quarter of the block tile: the same outer products, 64 threads per block. More and smaller
+// blocks fill the GPU on small matrices, but load each element from global memory twice as often.
 // Made by: gemmgen compile specs/regblock2d_64.gemm
 
 constexpr int BM = 64;                          // rows of C that a block computes
@@ -16,19 +17,13 @@ constexpr int BK = 8;                           // step along K: the depth of th
 constexpr int TM = 8;                           // rows of one piece of a thread
 constexpr int TN = 8;                           // columns of one piece of a thread
 constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for each TM x TN piece
-constexpr int STRIDE_A = THREADS / BK;          // lines of the tile of A that one pass of the block copies
-constexpr int STRIDE_B = THREADS / BN;          // lines of the tile of B that one pass of the block copies
+constexpr int STRIDE_A = THREADS / BK;          // rows of A's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / BN;          // rows of B's tile that one pass of the block copies
 
-static_assert(BM % TM == 0 && BN % TN == 0, "the block's tile is whole pieces of a thread");
+static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 regblock2d_64(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
               float beta, float* C, size_t ldc)

@@ -1,6 +1,9 @@
 // skinny, exact variant: for M that is a multiple of 16 and N of 64 and K of 32, and rows of B and C whose
 // start and length are multiples of 16 bytes.
 //
+// Launch: grid ((N + 63) / 64, (M + 15) / 16, 8), 64 threads per block, no dynamic shared memory, sm_80 or
+// newer.
+//
 //     kernel skinny
 //     tile   block  16x64x32
 //     tile   warp   16x32
@@ -10,9 +13,9 @@
 //     pad_a  4
 //     split_k 8
 //
-// Rung 8 for few rows of C: a block has all of them, so that B, nearly all of the traffic, is read once.
-// Narrow tiles, eight blocks along K and three stages keep enough of B on its way to come near memory's
-// speed.
+// Rung 8 for few rows of C. A block computes all of them, so that B, nearly all of the traffic, is read once.
+// Narrow tiles, eight blocks along K and three stages keep enough loads of B in flight to approach DRAM
+// bandwidth.
 // Launched with C pointing to a workspace: a matrix of M rows for each blockIdx.z, ldc elements from one row
 // to the next, with alpha 1 and beta 0. skinny_reduce makes C of them.
 // Made by: gemmgen compile specs/skinny.gemm
@@ -22,23 +25,26 @@ constexpr int BN = 64;                        // columns of C that a block compu
 constexpr int BK = 32;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 16;                        // rows of the block's tile that a warp computes
 constexpr int WN = 32;                        // columns of the block's tile that a warp computes
+constexpr int WARP = 32;                      // lanes per warp
 constexpr int TM = 4;                         // rows of one piece of a thread
 constexpr int TN = 4;                         // columns of one piece of a thread
 constexpr int M_ITER = 1;                     // pieces of a thread along M
 constexpr int N_ITER = 1;                     // pieces of a thread along N
 constexpr int SUB_M = WM / M_ITER;            // rows from one piece to the next
 constexpr int SUB_N = WN / N_ITER;            // columns from one piece to the next
-constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int THREADS = WARP * (BM / WM) * (BN / WN);  // threads in a block
 constexpr int SPLIT_K = 8;                    // blocks that share the sum over K of one tile of C
 constexpr int STAGES = 3;                     // tiles of A and of B in shared memory
-constexpr int PAD_A = 4;                      // elements left empty after each row of As
-constexpr int STRIDE_A = THREADS / BK;        // lines of the tile of A that one pass of the block copies
-constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
+constexpr int PAD_A = 4;                      // padding elements after each row of As
+constexpr int STRIDE_A = THREADS / BK;        // rows of A's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);  // rows of B's tile that one pass of the block copies
 
-static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
-static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
-static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
-static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BM % WM == 0 && BN % WN == 0, "BM must be a multiple of WM, and BN of WN");
+static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "WM must be a multiple of M_ITER, and WN of N_ITER");
+static_assert((SUB_M / TM) * (SUB_N / TN) == WARP, "(SUB_M / TM) * (SUB_N / TN) must be WARP");
+static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
@@ -63,7 +69,7 @@ __device__ __forceinline__ void cp_async16(float* dst, const float* src)
                  :: "r"(shared_address(dst)), "l"(src) : "memory");
 }
 
-// The copies that this thread started since the last call are one group.
+// Closes a group: all copies that this thread started since the last call.
 __device__ __forceinline__ void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -75,14 +81,10 @@ __device__ __forceinline__ void cp_async_wait1()
     asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
        float* C, size_t ldc)
@@ -91,8 +93,8 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     __shared__ alignas(16) float Bs[STAGES][BK][BN];
 
     // 1. Placement: what this thread computes
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / WARP;
+    const int lane = threadIdx.x % WARP;
     const int threadRow = lane / (SUB_N / TN);
     const int threadCol = lane % (SUB_N / TN);   // consecutive threads walk along a row of C
     const int row = threadRow * TM;              // first row of this thread in the block's tile
@@ -100,7 +102,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     // how much of K each of the SPLIT_K blocks sums, at most
     const int sliceK = (K + BK * SPLIT_K - 1) / (BK * SPLIT_K) * BK;
     const int firstK = (size_t)blockIdx.z * sliceK;            // where this block's part of K begins
-    const int depth = min(sliceK, K - firstK);                 // and how long it is, where anything is left
+    const int depth = min(sliceK, K - firstK);                 // its length; 0 or less if nothing remains
     const float* blockA = A + blockIdx.y * BM * lda + firstK;  // this block's rows of A
     const float* blockB = B + firstK * ldb + blockIdx.x * BN;  // its columns of B
     // its sums of this tile of C, in a matrix for each part of K
@@ -111,6 +113,10 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     const int innerColB = threadIdx.x % (BN / 4);  // and which 4 columns
 
     // 2. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in flight
+    //     iteration t            0   1   2   3   4   5   6  ...
+    //     multiplies stage       0   1   2   0   1   2   0  ...
+    //     starts tile            2   3   4   5   6   7   8  ...
+    //     in stage               2   0   1   2   0   1   2  ...
     const int tiles = depth / BK;        // steps of BK along K
     float threadResults[TM][TN] = {};    // this thread's elements of C, in registers throughout
     alignas(16) float regM[2][TM] = {};  // its rows of A at one k, and of the one before

@@ -1,6 +1,8 @@
 // skinny_reduce, the second kernel of skinny: for any M and N, and rows of C and W whose start and length are
 // multiples of 16 bytes.
 //
+// Launch: grid (M, (N + 1023) / 1024, 1), 256 threads per block, no dynamic shared memory.
+//
 //     kernel skinny
 //     tile   block  16x64x32
 //     tile   warp   16x32
@@ -16,14 +18,16 @@
 constexpr int SPLIT_K = 8;    // slices to add up
 constexpr int THREADS = 256;  // threads in a block
 
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
+
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
 __device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
 
-// M: rows of C
-// N: columns of C
-// W: the slices, one after another
-// ldw: elements from one row of a slice to the next, as C lies
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of C; N: columns of C; W: the slices, one after another; ldw: elements from one row of a slice to
+// the next, as C lies
 extern "C" __global__ void __launch_bounds__(THREADS)
 skinny_reduce(int M, int N, float alpha, const float* W, size_t ldw, float beta, float* C, size_t ldc)
 {

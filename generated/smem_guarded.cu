@@ -1,11 +1,13 @@
 // smem, guarded variant: for any M, N, K.
 //
+// Launch: grid ((N + 31) / 32, (M + 31) / 32, 1), 1024 threads per block, no dynamic shared memory.
+//
 //     kernel smem
-//     tile   block  32x32x32
+//     tile   block  32x32x32  # BM x BN x BK: BK is the step along K
 //     use    coalescing, smem
 //
-// Rung 2. The block copies a tile of A and one of B into shared memory, and every thread reads them from
-// there. Each element fetched from global memory is used by a whole row or column of threads.
+// Rung 2. A block copies a tile of A and one of B to shared memory, and its threads read them from there.
+// Each element loaded from global memory is used by a whole row or column of threads.
 // Made by: gemmgen compile specs/smem.gemm
 
 constexpr int BM = 32;            // rows of C that a block computes
@@ -13,14 +15,8 @@ constexpr int BN = 32;            // columns of C that a block computes
 constexpr int BK = 32;            // step along K: the depth of the tiles in shared memory
 constexpr int THREADS = BM * BN;  // threads in a block, one for each element of C
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 smem(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
      float* C, size_t ldc)

@@ -1,15 +1,16 @@
 // splitk, exact variant: for M and N that are multiples of 64 and K of 16, and rows of A, B and C whose start
 // and length are multiples of 16 bytes.
 //
+// Launch: grid ((N + 63) / 64, (M + 63) / 64, 4), 128 threads per block, no dynamic shared memory.
+//
 //     kernel splitk
 //     tile   block  64x64x16
 //     tile   thread 8x4
 //     use    coalescing, smem, transposeA, float4
 //     split_k 4
 //
-// Rung 5 for a C of few tiles, such as 512x512: four blocks share the sum over K of each tile, so that all of
-// the GPU works. Each leaves its sums in a workspace, and a second kernel adds them up, always in the same
-// order.
+// Rung 5 for a C of few tiles, such as 512x512: four blocks share the sum over K of each tile, which fills
+// the GPU. Each writes its partial sums to a workspace, and a second kernel adds them up in a fixed order.
 // Launched with C pointing to a workspace: a matrix of M rows for each blockIdx.z, ldc elements from one row
 // to the next, with alpha 1 and beta 0. splitk_reduce makes C of them.
 // Made by: gemmgen compile specs/splitk.gemm
@@ -21,25 +22,23 @@ constexpr int TM = 8;                           // rows of one piece of a thread
 constexpr int TN = 4;                           // columns of one piece of a thread
 constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for each TM x TN piece
 constexpr int SPLIT_K = 4;                      // blocks that share the sum over K of one tile of C
-constexpr int STRIDE_A = THREADS / (BK / 4);    // lines of the tile of A that one pass of the block copies
-constexpr int STRIDE_B = THREADS / (BN / 4);    // lines of the tile of B that one pass of the block copies
+constexpr int STRIDE_A = THREADS / (BK / 4);    // rows of A's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);    // rows of B's tile that one pass of the block copies
 
-static_assert(BM % TM == 0 && BN % TN == 0, "the block's tile is whole pieces of a thread");
-static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
-static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
+static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
+static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
 __device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 splitk(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
        float* C, size_t ldc)
@@ -55,7 +54,7 @@ splitk(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     // how much of K each of the SPLIT_K blocks sums, at most
     const int sliceK = (K + BK * SPLIT_K - 1) / (BK * SPLIT_K) * BK;
     const int firstK = (size_t)blockIdx.z * sliceK;            // where this block's part of K begins
-    const int depth = min(sliceK, K - firstK);                 // and how long it is, where anything is left
+    const int depth = min(sliceK, K - firstK);                 // its length; 0 or less if nothing remains
     const float* blockA = A + blockIdx.y * BM * lda + firstK;  // this block's rows of A
     const float* blockB = B + firstK * ldb + blockIdx.x * BN;  // its columns of B
     // its sums of this tile of C, in a matrix for each part of K

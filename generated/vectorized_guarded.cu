@@ -1,13 +1,15 @@
 // vectorized, guarded variant: for any M, N, K, and rows of A, B and C whose start and length are multiples
 // of 16 bytes.
 //
+// Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 256 threads per block, no dynamic shared memory.
+//
 //     kernel vectorized
 //     tile   block  128x128x8
 //     tile   thread 8x8
 //     use    coalescing, smem, transposeA, float4
 //
-// Rung 5. Every load moves 16 bytes, a quarter of the instructions for the same data. The tile of A is stored
-// transposed, so that a thread's rows of it are contiguous in shared memory too.
+// Rung 5. Every load moves 16 bytes: a quarter of the load instructions. A's tile is stored transposed, so
+// that a thread's rows of it are contiguous in shared memory too.
 // Made by: gemmgen compile specs/vectorized.gemm
 
 constexpr int BM = 128;                         // rows of C that a block computes
@@ -17,22 +19,20 @@ constexpr int TM = 8;                           // rows of one piece of a thread
 constexpr int TN = 8;                           // columns of one piece of a thread
 constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for each TM x TN piece
 
-static_assert(BM % TM == 0 && BN % TN == 0, "the block's tile is whole pieces of a thread");
-static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
-static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
+static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
+static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
+static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
 __device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS)
 vectorized(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
            float beta, float* C, size_t ldc)

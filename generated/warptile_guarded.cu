@@ -1,16 +1,18 @@
 // warptile, guarded variant: for any M, N, K, and rows of A, B and C whose start and length are multiples of
 // 16 bytes.
 //
-//     kernel warptile
-//     tile   block  128x128x16
-//     tile   warp   64x64
-//     tile   thread 8x4
-//     use    coalescing, smem, transposeA, float4, warptile
-//     unroll 8
-//     min_blocks 3
+// Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 128 threads per block, no dynamic shared memory.
 //
-// Rung 6. Every warp owns a contiguous piece of the block's tile, which its lanes walk in smaller pieces. The
-// values that a warp reads from shared memory are then few and near one another.
+//     kernel warptile
+//     tile   block  128x128x16  # BM x BN x BK  [ThreadblockShape]
+//     tile   warp   64x64       # WM x WN       [WarpShape]
+//     tile   thread 8x4         # TM x TN
+//     use    coalescing, smem, transposeA, float4, warptile
+//     unroll 8                  # unroll half of the steps: few enough registers
+//     min_blocks 3              # for three blocks per SM
+//
+// Rung 6. Each warp owns a contiguous tile of the block's tile, and its lanes compute it in smaller pieces. A
+// warp then reads fewer distinct values from shared memory, close to one another.
 // Made by: gemmgen compile specs/warptile.gemm
 
 constexpr int BM = 128;                       // rows of C that a block computes
@@ -18,36 +20,35 @@ constexpr int BN = 128;                       // columns of C that a block compu
 constexpr int BK = 16;                        // step along K: the depth of the tiles in shared memory
 constexpr int WM = 64;                        // rows of the block's tile that a warp computes
 constexpr int WN = 64;                        // columns of the block's tile that a warp computes
+constexpr int WARP = 32;                      // lanes per warp
 constexpr int TM = 8;                         // rows of one piece of a thread
 constexpr int TN = 4;                         // columns of one piece of a thread
 constexpr int M_ITER = 1;                     // pieces of a thread along M
 constexpr int N_ITER = 4;                     // pieces of a thread along N
 constexpr int SUB_M = WM / M_ITER;            // rows from one piece to the next
 constexpr int SUB_N = WN / N_ITER;            // columns from one piece to the next
-constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // threads in a block
-constexpr int STRIDE_A = THREADS / (BK / 4);  // lines of the tile of A that one pass of the block copies
-constexpr int STRIDE_B = THREADS / (BN / 4);  // lines of the tile of B that one pass of the block copies
-constexpr int UNROLL = 8;                     // steps along k in the text of the main loop
+constexpr int THREADS = WARP * (BM / WM) * (BN / WN);  // threads in a block
+constexpr int STRIDE_A = THREADS / (BK / 4);  // rows of A's tile that one pass of the block copies
+constexpr int STRIDE_B = THREADS / (BN / 4);  // rows of B's tile that one pass of the block copies
+constexpr int UNROLL = 8;                     // unrolled steps along k
 
-static_assert(BM % WM == 0 && BN % WN == 0, "the block's tile is whole warp tiles");
-static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "a warp's tile is whole pieces");
-static_assert((SUB_M / TM) * (SUB_N / TN) == 32, "32 lanes cover one piece of a warp's tile");
-static_assert(BK % 4 == 0, "a line of the tile of A is whole accesses of 16 bytes");
-static_assert(BN % 4 == 0, "a line of the tile of B is whole accesses of 16 bytes");
-static_assert(BK % UNROLL == 0, "a tile is whole runs of unrolled steps");
+static_assert(BM % WM == 0 && BN % WN == 0, "BM must be a multiple of WM, and BN of WN");
+static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "WM must be a multiple of M_ITER, and WN of N_ITER");
+static_assert((SUB_M / TM) * (SUB_N / TN) == WARP, "(SUB_M / TM) * (SUB_N / TN) must be WARP");
+static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
+static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(BK % UNROLL == 0, "BK must be a multiple of UNROLL");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
 __device__ __forceinline__ const float4& as_float4(const float* p) { return *reinterpret_cast<const float4*>(p); }
 
-// M: rows of A and C
-// N: columns of B and C
-// K: columns of A, rows of B
-// alpha: scale of A*B
-// lda: elements from one row of A to the next
-// ldb: elements from one row of B to the next
-// beta: scale of C before A*B is added; if 0, C is not read
-// ldc: elements from one row of C to the next
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
+// elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
 warptile(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
          float* C, size_t ldc)
@@ -56,8 +57,8 @@ warptile(int M, int N, int K, float alpha, const float* A, size_t lda, const flo
     __shared__ alignas(16) float Bs[BK][BN];
 
     // 1. Placement: what this thread computes
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / WARP;
+    const int lane = threadIdx.x % WARP;
     const int warpRow = warp / (BN / WN);
     const int warpCol = warp % (BN / WN);
     const int threadRow = lane / (SUB_N / TN);

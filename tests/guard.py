@@ -1,10 +1,14 @@
-"""The guard: what is emitted for float32 does not change, comments and blank lines aside.
+"""The guard: the code emitted for float32 does not change.
+
+Comments, white space, messages of static_assert and the names in ``NAMES`` are no code: ``tests/same_code.py`` shows
+that a compiler makes the same of two texts that differ in them.
 
     python tests/guard.py --check                  every text against its hash; what differs is printed, exit status 1
     python tests/guard.py --check --old CHECKOUT   also the first lines that differ, from the older checkout's text
     python tests/guard.py --check --only NAME      the specs whose name contains NAME
     python tests/guard.py --accept CASE --why TEXT record what differs now as meant by CASE
-    python tests/guard.py --make                   write the hashes anew, from the gemmgen that Python imports
+    python tests/guard.py --make                   write the specs and hashes anew, from the gemmgen that Python imports
+    python tests/guard.py --rehash                 write the hashes of the same specs anew
 
 The hashes of ``data/guard.json.gz`` were made at the commit that it names. It holds the text of every spec, so that a
 check depends neither on today's spec files nor on a generator: the ladder, the valid fixtures, the shipped winners, and
@@ -33,6 +37,7 @@ DATA = HERE / "data" / "guard.json.gz"
 ACCEPTED = HERE / "data" / "guard_accepted.json"
 VARIANTS = ("exact", "guarded", "guarded_unaligned")
 RENAMED = {"smem_swizzle": "smemSwizzle"}  # toggles, from their names when the hashes were made
+NAMES = {"tileReady": "full", "tileFree": "empty", "WARP": "32"}  # in the text, from older names to newer or to values
 RANDOM_SPECS, SEED = 2000, 20260101
 REFUSED = "refused"
 
@@ -85,8 +90,11 @@ def emitted(text: str, variant: str) -> str:
 
 
 def normalised(cuda: str) -> str:
-    """Without comments, blank lines, and white space at the ends of lines."""
+    """Without comments, blank lines, white space at the ends of lines and messages of assertions; ``NAMES`` applied."""
     code = re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', lambda m: m.group(1) or "", cuda, flags=re.DOTALL)
+    code = re.sub(r'(static_assert\([^"]*),\s*"(?:[^"\\\n]|\\.)*"\);', r"\1);", code)
+    code = re.sub(r"constexpr int WARP\s*=\s*32;", "", code)
+    code = re.sub(rf"\b({'|'.join(NAMES)})\b", lambda m: NAMES[m[1]], code)
     return "".join(f"{line.rstrip()}\n" for line in code.splitlines() if line.strip())
 
 
@@ -95,7 +103,8 @@ def hash_of(text: str, variant: str) -> str:
     from gemmgen import SpecError
 
     try:
-        return hashlib.sha256(emitted(text, variant).encode()).hexdigest()[:12]
+        # Lines break where they are long, which the length of a name decides.
+        return hashlib.sha256(" ".join(emitted(text, variant).split()).encode()).hexdigest()[:12]
     except SpecError:
         return REFUSED
 
@@ -168,13 +177,13 @@ def _refusal(text: str) -> str:
 # --- Making -------------------------------------------------------------------------------------------------------
 
 
-def make(jobs: int) -> None:
-    """Write the hashes of the gemmgen that is imported, with the commit of its checkout."""
+def make(jobs: int, same_specs: bool) -> None:
+    """Write the hashes of the gemmgen that is imported, with the commit of its checkout, of new specs or the same."""
     import gemmgen
 
     root = Path(gemmgen.__file__).resolve().parents[1]
+    named = [(spec.name, spec.text) for spec in read()[1]] if same_specs else list(_specs_of(root))
     commit = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
-    named = list(_specs_of(root))
     todo = [(text, variant) for _, text in named for variant in VARIANTS]
     hashes = list(_hashes(todo, jobs))
     width = len(VARIANTS)
@@ -227,6 +236,7 @@ def main() -> int:
     doing.add_argument("--check", action="store_true", help="compare every text with its hash")
     doing.add_argument("--accept", metavar="CASE", help="record what differs now as meant by CASE")
     doing.add_argument("--make", action="store_true", help="write the hashes of the gemmgen that is imported")
+    doing.add_argument("--rehash", action="store_true", help="the same, for the specs that are there")
     doing.add_argument("--print", action="store_true", help="JSON of (spec text, variant) on stdin to texts on stdout")
     parser.add_argument("--why", default="", help="with --accept: the reason")
     parser.add_argument("--old", type=Path, metavar="CHECKOUT", help="show lines that differ from this checkout's text")
@@ -235,8 +245,8 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=20, metavar="N", help="lines and texts shown with --old")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     asked = parser.parse_args()
-    if asked.make:
-        make(asked.jobs)
+    if asked.make or asked.rehash:
+        make(asked.jobs, same_specs=asked.rehash)
         return 0
     if asked.print:
         json.dump([emitted(text, variant) for text, variant in json.load(sys.stdin)], sys.stdout)

@@ -187,7 +187,7 @@ def test_c_is_made_where_it_is_not_given(kernel: Kernel) -> None:
         (ones(3, 4), ones(5, 6), None, "A is 3x4 and B is 5x6"),
         (ones(3, 4), ones(4, 6), ones(6, 3), "C is 6x3; A @ B is 3x6"),
         (ones(4), ones(4, 6), None, "A has 1 dimensions, shape (4,)"),
-        (ones(2, 3, 4), ones(4, 6), None, "A has 3 dimensions"),
+        (ones(1, 2, 3, 4), ones(4, 6), None, "A has 4 dimensions"),
         (ones(3, 4), ones(4, 6), ones(18), "C has 1 dimensions"),
         ([[1.0]], ones(1, 1), None, "A is a list; it must be an array"),
         (ones(1, 1), None, None, "B is a NoneType; it must be an array"),

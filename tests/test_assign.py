@@ -71,4 +71,11 @@ def test_every_setting_of_the_language_can_be_given() -> None:
 
 def test_the_result_is_what_python_makes() -> None:
     assert assigned(WARPTILE, ["stages=2"]) == WARPTILE.replace(stages=2)
-    assert gemmgen.emit(assigned(WARPTILE, ["unroll=4"])) == gemmgen.emit(WARPTILE.replace(unroll=4))
+    texts = [gemmgen.emit(spec) for spec in (assigned(WARPTILE, ["unroll=4"]), WARPTILE.replace(unroll=4))]
+    assert "// Made by: gemmgen compile specs/warptile.gemm --set unroll=4" in texts[0].splitlines()
+    assert texts[0].partition("constexpr")[2] == texts[1].partition("constexpr")[2] != ""
+
+
+def test_mistakes_of_the_result_name_all_that_was_set() -> None:
+    with pytest.raises(SpecError, match=r"warptile\.gemm --set thread=7x4 --set stages=2: error: "):
+        assigned(WARPTILE, ["thread=7x4", "stages=2"])

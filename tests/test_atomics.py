@@ -362,7 +362,7 @@ def test_the_tile_program_says_so() -> None:
     assert "before, in a first kernel, during which this one starts: C = beta * C" in text
     assert "wait for the first kernel" in text and "in no fixed order" in text and "W[part" not in text
     guarded = print_tile(tiled(ADDS, GUARDED))
-    assert "16 bytes an atomic addition, inside m, n only" in guarded and "wait for the first" not in guarded
+    assert "16 bytes per atomic addition, inside m, n only" in guarded and "wait for the first" not in guarded
 
 
 def test_text_and_the_spec_without_it() -> None:

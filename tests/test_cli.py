@@ -20,7 +20,7 @@ from gemmgen.diagnostics import CompileError, LaunchError, SimulationFault
 
 ROOT = Path(__file__).resolve().parent.parent
 SPECS = ROOT / "specs"
-COMMANDS = ("compile", "check", "run", "bench", "ladder")
+COMMANDS = ("compile", "check", "run", "bench", "ladder", "new")
 WRONG = "kernel bad\ntile block 100x64x8\ntile thread 8x8\nuse smem, flaot4\n"
 
 

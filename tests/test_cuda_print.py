@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -298,6 +299,56 @@ def test_the_header_names_the_file_that_makes_it(file: str, said: str) -> None:
 
 def test_a_leading_dimension_counts_rows_or_columns_as_the_matrix_lies() -> None:
     text = gemmgen.emit(gemmgen.parse("kernel mixed\noperands A f32 col, B f32, C f32 col\ntile block 16x16\n"))
-    assert "// lda: elements from one column of A to the next" in text
-    assert "// ldb: elements from one row of B to the next" in text
-    assert "// ldc: elements from one column of C to the next" in text
+    said = text.replace("\n// ", " ")
+    assert "lda, ldc: elements from one column of A, C to the next; ldb: elements from one row of B to the next" in said
+
+
+def test_the_header_says_how_to_launch_the_kernel() -> None:
+    text = gemmgen.emit(gemmgen.load("pipelined")).replace("\n// ", " ")
+    shared = gemmgen.lower(gemmgen.load("pipelined")).shared_bytes
+    assert (
+        f"Launch: grid ((N + 127) / 128, (M + 127) / 128, 1), 128 threads per block, {shared} bytes of dynamic shared "
+        "memory, sm_90 or newer. Tensor maps (cuTensorMapEncodeTiled): mapA of A, f32, box 32 x 128 elements, "
+        "no swizzle, zeros out of bounds; mapB of B, f32, box 128 x 32 elements, no swizzle, zeros out of bounds."
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        ("smem", "256 threads per block, no dynamic shared memory."),
+        ("smem, float4, cpasync\nstages 3", "no dynamic shared memory, sm_80 or newer."),
+        ("smem, clusterReduce\nsplit_k 4", "(M + 63) / 64, 4), 256 threads per block, clusters of 4 blocks along z"),
+        ("smem\npersistent 132", "grid (min(132, (M + 63) / 64 * ((N + 63) / 64)), 1, 1)"),
+    ],
+)
+def test_the_launch_line_has_what_the_kernel_needs(use: str, said: str) -> None:
+    text = gemmgen.emit(gemmgen.parse(f"kernel mine\ntile block 64x64x16\ntile thread 4x4\nuse {use}\n"))
+    assert said in text.replace("\n// ", " ")
+
+
+def test_the_header_keeps_the_comments_behind_the_lines_of_the_spec() -> None:
+    text = gemmgen.emit(gemmgen.parse("kernel a  # mine\n\ntile block 32x32 # the tile\nuse   coalescing\n"))
+    kept = ["//     kernel a             # mine", "//     tile   block  32x32  # the tile", "//     use    coalescing"]
+    assert text.splitlines()[4:7] == kept
+
+
+def test_a_pipeline_has_its_picture() -> None:
+    spec = gemmgen.load("pipelined")
+    lines = [line.split("//")[1].split() for line in gemmgen.emit(spec).splitlines() if line.endswith("  ...")]
+    assert lines == [
+        ["iteration", "t", *"0123456", "..."],
+        ["multiplies", "stage", *"0120120", "..."],
+        ["waits", "for", "parity", *"0001110", "..."],
+        ["refills", "it", "with", "tile", *"3456789", "..."],
+    ]
+    assert "  ..." not in gemmgen.emit(gemmgen.load("warptile"))
+    picture = [line.split()[1:] for line in gemmgen.emit(gemmgen.load("cpasync")).splitlines() if line.endswith("...")]
+    assert [row[-4:-1] for row in picture[1:]] == [["1", "2", "0"], ["6", "7", "8"], ["0", "1", "2"]]
+
+
+def test_no_bare_number_of_lanes() -> None:
+    for name in ("warptile", "pipelined", "tma"):
+        code = [line.partition("//")[0] for line in gemmgen.emit(gemmgen.load(name)).splitlines()]
+        bare = [line for line in code if re.search(r"(threadIdx\.x|THREADS) [/%] 32|\b32 \*", line)]
+        assert not bare and "constexpr int WARP = 32;" in "".join(line.replace("  ", "") for line in code)

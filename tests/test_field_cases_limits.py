@@ -254,15 +254,15 @@ def test_F04_barriers_count_toward_the_limit() -> None:
     """227 KB of tiles, and a barrier for each stage of them."""
     text = "kernel full\ntile block {}x128x32\ntile thread {}x8\nuse coalescing, smem, float4, tma{}\nstages 8\n"
     assert gemmgen.lower(gemmgen.parse(text.format(96, 8, ""))).shared_bytes == 4 * 32 * (96 + 128) * 8 + 64
-    assert "Bs 131072 + tileReady 64); a block has at most 232448" in refusal(text.format(99, 9, "")).message
-    assert "tileReady 64 + tileFree 64)" in refusal(text.format(99, 9, ", release")).message
+    assert "Bs 131072 + full 64); a block has at most 232448" in refusal(text.format(99, 9, "")).message
+    assert "full 64 + empty 64)" in refusal(text.format(99, 9, ", release")).message
 
 
 # --- F10: names of kernels --------------------------------------------------------------------------------------------
 
 INSIDE = """
     t p k i j m n v q s f a b z row col acc out old warp lane tile tiles stage stage2 nextStage step sums part total
-    M N K lda alpha beta line offset depth piece own number warpRow threadCol blockA tileB tileReady parity
+    M N K lda alpha beta line offset depth piece own number warpRow threadCol blockA tileB full parity
 """
 FEATURES = (
     "tile block 64x64x8\ntile thread 4x4\nuse coalescing, smem, transposeA, float4, cpasync, prefetch\n"

@@ -29,8 +29,10 @@ def test_all_texts_are_unchanged(part: int) -> None:
 
 
 def test_the_guard_sees_code_and_no_comment() -> None:
-    text = 'int a = 4; // four\n\n  /* b\n */ int c;  \nstatic_assert(a == 4, "see // this");\n'
-    assert guard.normalised(text) == 'int a = 4;\n   int c;\nstatic_assert(a == 4, "see // this");\n'
+    text = 'int a = 4; // four\n\n  /* b\n */ int c;  \nf("see // this");\nstatic_assert(a == 4,\n  "a // b");\n'
+    assert guard.normalised(text) == 'int a = 4;\n   int c;\nf("see // this");\nstatic_assert(a == 4);\n'
+    assert guard.normalised("tileReady[threadIdx.x / WARP];\n") == guard.normalised("full[threadIdx.x / 32];\n")
+    assert guard.normalised("constexpr int WARP = 32;  // lanes\nint x;\n") == "int x;\n"
     spec = SPECS[0]
     changed = guard.Guarded(spec.name, spec.text, ("0" * 12, *spec.hashes[1:]))
     assert [str(d) for d in guard.differences([changed], known=False)] == [f"{spec.name} exact"]

@@ -211,7 +211,7 @@ def test_without_the_barrier_round_the_back_tiles_are_overwritten_while_they_are
 @pytest.mark.parametrize("name", ["pipeline_persistent_release", "pipeline_persistent_release_1"])
 def test_the_first_tiles_of_the_next_tile_of_c_wait_for_every_warps_release(name: str) -> None:
     ir = kernel(name, "guarded")
-    (first,) = [s for s in waits(ir) if "tileFree" in str(s) and "lastPhase" in str(s)]
+    (first,) = [s for s in waits(ir) if "empty" in str(s) and "lastPhase" in str(s)]
     bm, bn, bk = ir.tile
     for tiles_of_c, kinds in ((1, set()), (2 * ir.program.persistent + 1, {"race"})):
         a, b, c = operands(bm * tiles_of_c, bn, 4 * bk * ir.program.parts)

@@ -183,7 +183,7 @@ def on_the_way(spec: Spec) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("name", STAGED)
 def test_no_bank_is_asked_twice(name: str) -> None:
     tile = build(spec_of(name), EXACT).output.tile
-    assert tile is not None and "no bank is asked for two words" in tile.why
+    assert tile is not None and "no bank conflicts" in tile.why
     assert all(taken == ideal for taken, ideal in on_the_way(spec_of(name)).values())
 
 
@@ -199,7 +199,7 @@ def test_what_the_padding_was_chosen_by_is_what_the_kernel_does(spec: Spec) -> N
     tile = p.output.tile
     assert tile is not None
     stores, loads = stores_of_sums(p, p.output.left), loads_of_lines(p, p.output.width)
-    pitch, free = tile.layout.pitch, "no bank is asked for two words" in tile.why
+    pitch, free = tile.layout.pitch, "no bank conflicts" in tile.why
     found = on_the_way(spec)
     assert found["store"] == (stores.wavefronts(pitch), stores.ideal(pitch))
     assert found["load"] == (loads.wavefronts(pitch), loads.ideal(pitch))
@@ -233,8 +233,8 @@ def test_the_text_says_why() -> None:
     text, engine = (
         re.sub(r"\n *// ", " ", emit_cuda(kernel(name, "guarded"))) for name in ("pipeline_stagec_direct", ASYNC[1])
     )
-    assert "constexpr int PAD_C = 4;    // elements left empty after each row of Cs" in text
-    assert "rows set apart so that no bank is asked for" in text
+    assert "constexpr int PAD_C = 4;    // padding elements after each row of Cs" in text
+    assert "rows are padded: no bank conflicts" in text
     assert "consecutive threads store neighbours of a column of C" in text
     assert "float (*Cs)[BM + PAD_C] = reinterpret_cast<float (*)[BM + PAD_C]>(blockShared);" in text
     assert "no copy that could overwrite them is in flight" in engine
@@ -283,12 +283,12 @@ def test_it_is_a_setting_like_any_other() -> None:
 
 def test_the_tile_program_prints_it() -> None:
     text = print_tile(build(parse(TALL), GUARDED))
-    assert "  Cs = shared f32 [BM=64, BN=64]          # no bank is asked for" in text
+    assert "  Cs = shared f32 [BM=64, BN=64]          # no bank conflicts" in text
     *_, leave, barrier, finish = text.splitlines()
-    assert leave == "  Cs = acc   4 bytes a store, in the place of As, Bs"
+    assert leave == "  Cs = acc   4 bytes per store, in the place of As, Bs"
     assert barrier == "  barrier                 # Cs: written by all threads above, read by all below"
     assert finish.startswith(
-        "  C[bm, bn] = alpha * Cs + beta * C   16 bytes a store, consecutive threads along n, inside"
+        "  C[bm, bn] = alpha * Cs + beta * C   16 bytes per store, consecutive threads along n, inside"
     )
 
 

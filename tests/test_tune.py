@@ -149,7 +149,7 @@ def test_spills_are_never_timed() -> None:
     result = run(backend, small())
     assert best.key not in {key for batch in backend.measured for key in batch}
     assert [t.reason for t in result.trials if t.status == "failed"] == [
-        "spills: 8 bytes a thread go from registers to memory"
+        "spills: 8 bytes per thread spill to local memory"
     ]
 
 

@@ -112,6 +112,7 @@ def _tried(e: Explanation, fields: dict[str, Any]) -> Bounds | None:
         return None
     leading = {f"ld{x.lower()}": pitch for x, pitch in zip("ABC", pitches(spec, e.size), strict=True)}
     leading |= {x.matrix.leading: leading["ldc"] for x in spec.beside if x.matrix is not None}
+    leading |= {x.stride: 0 for x in spec.operands if x.batch}
     scalars = {"alpha": 1.0, "beta": e.beta, "M": m, "N": n, "K": k, **leading}
     grid = launch_grid(ir, scalars)
     blocks, launches = grid[0] * grid[1] * grid[2], len(ir.kernels)

@@ -141,13 +141,13 @@ class Explanation:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Plain data for JSON; ``epilogue`` only where the spec has one."""
+        chain = {"epilogue": list(self.spec.epilogue)} if self.spec.epilogue else {}
         return {
             "kernel": self.ir.name,
             "size": list(self.size),
             "gpu": self.gpu.name,
             "variant": self.ir.variant.label,
-            "epilogue": list(self.spec.epilogue),
             "blocks": self.blocks,
             "threads_per_block": self.ir.threads,
             "shared_bytes": self.ir.shared_bytes,
@@ -165,6 +165,7 @@ class Explanation:
             "accesses": self.accesses(),
             "intensity": self.intensity.to_dict(),
             "bound": self.bound.to_dict(),
+            **chain,
         }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.api.beside import on_host
 from gemmgen.api.operands import matrices, on_device, output_for, scalar
-from gemmgen.api.specs import architecture, checked
+from gemmgen.api.specs import architecture, batched, checked
 from gemmgen.diagnostics import ArgumentError, SimulationFault, one_of
 from gemmgen.launch import EXACT, Variant, as_float32, kernel_of, program_for
 from gemmgen.launch.placement import OPERANDS
@@ -79,6 +79,8 @@ class Kernel:
         self._source: str | None = None
         self._compiled: Compiled | None = None
         self._gemm: GpuGemm = GpuGemm(spec, self.load)
+        self._batched = spec.has("batched")
+        self._sibling: Kernel | None = None
 
     def __reduce__(self) -> tuple[type[Kernel], tuple[Any, ...]]:
         """As it was made: copies and other processes compile and load for themselves, when they are first called."""
@@ -116,6 +118,8 @@ class Kernel:
         SimulationFault where a simulated kernel did something illegal.
         """
         alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
+        if not self._batched and 3 in (getattr(A, "ndim", 2), getattr(B, "ndim", 2)):
+            return self.for_batches()(A, B, C, alpha, beta, stream, **named)
         if self.device == "cuda":
             if on_device(A) or on_device(B) or on_device(C):
                 return self._gemm(A, B, C, alpha, beta, stream, named)
@@ -129,6 +133,13 @@ class Kernel:
         from gemmgen.runtime.arrays import torch_stream
 
         return self._gemm.of_torch(seen, A, B, C, alpha, beta, torch_stream(seen[1]))
+
+    def for_batches(self) -> Kernel:
+        """The kernel of the same spec for batches. Where tma brings its tiles, cp.async does instead."""
+        with self._lock:
+            if self._sibling is None:
+                self._sibling = self.like(batched(self.spec))
+            return self._sibling
 
     def like(self, spec: Spec) -> Kernel:
         """Another spec's kernel, on the same device and for the same architecture."""
@@ -149,7 +160,7 @@ class Kernel:
         program = program_for(self.spec)
         steps = plan_of(program, operands, alpha, beta)
         if self._patience is not None and (seconds := estimated_seconds(steps, self.lowered)) > self._patience:
-            m, n, k = *operands["C"].shape, operands["A"].shape[1]
+            m, n, k = *operands["C"].shape[-2:], operands["A"].shape[-1]
             raise ArgumentError(
                 f"there is no GPU here, and {m}x{n}x{k} takes the simulator about {seconds:.0f} s; "
                 f'compile with device="sim" to wait for it, or take a smaller size'

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.types import BF16, U8
 from gemmgen.ir.types import ELEMENT_TYPES as TYPES
+from gemmgen.launch.batches import product_shape
 from gemmgen.launch.placement import OPERANDS, WIDEST
 
 if TYPE_CHECKING:
@@ -221,8 +222,10 @@ def matrix(name: str, x: Any, spec: Typed) -> Matrix:
 
 def refuse_kind(name: str, shape: tuple[int, ...], dtype: str, spec: Typed) -> None:
     """Raise ArgumentError where an operand is no matrix, or not of the spec's element type."""
-    if len(shape) != 2:
-        raise ArgumentError(f"{name} has {len(shape)} dimensions, shape {tuple(shape)}; a matrix has 2")
+    batched = spec.matrices[2].batch
+    if len(shape) != 2 and not (batched and len(shape) == 3):
+        or_3 = ", and a batch of them 3" if batched else ""
+        raise ArgumentError(f"{name} has {len(shape)} dimensions, shape {tuple(shape)}; a matrix has 2{or_3}")
     wanted = element_type(spec, name)
     if dtype != wanted:
         raise ArgumentError(f"{name} has element type {dtype}; the kernel {spec.name!r} wants {wanted}")
@@ -247,12 +250,14 @@ def output_for(A: Any, B: Any, spec: Typed, beta: float) -> Any:
     import numpy as np
 
     refuse_beta(beta)
-    shape = (matrix("A", A, spec).shape[0], matrix("B", B, spec).shape[1])
+    shape = product_shape(matrix("A", A, spec).shape, matrix("B", B, spec).shape)
     row = spec.matrices[2].order == "row"
+    lies = shape if row else (*shape[:-2], *shape[:-3:-1])
     if hasattr(A, "new_empty"):
-        kind = getattr(sys.modules["torch"], element_type(spec, "C"))
-        return A.new_empty(shape, dtype=kind) if row else A.new_empty(shape[::-1], dtype=kind).t()
-    return np.empty(shape, spec.matrices[2].dtype.numpy_dtype, order="C" if row else "F")
+        made = A.new_empty(lies, dtype=getattr(sys.modules["torch"], element_type(spec, "C")))
+        return made if row else made.mT
+    found = np.empty(lies, spec.matrices[2].dtype.numpy_dtype)
+    return found if row else found.swapaxes(-1, -2)
 
 
 def refuse_beta(beta: float) -> None:

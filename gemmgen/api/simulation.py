@@ -11,7 +11,7 @@ from gemmgen.api.operands import PAGE, Matrix, matrices, output_for, scalar
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.types import F32
 from gemmgen.ir.variant import Variant
-from gemmgen.launch import Launch, LaunchPlan, as_float32, plan, program_for
+from gemmgen.launch import Arguments, Launch, LaunchPlan, as_float32, plan, program_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -177,6 +177,7 @@ def _arrays(
         if name in step.variant.padded:
             extent = leading  # zeros to the end of every line
         length = (rows - 1) * leading + extent if extent and rows else 0
+        length = _through(length, name, given)
         matrix = placed[name]
         align = (matrix.phase + start * program.matrix(name).dtype.bytes) % PAGE
         found[name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
@@ -185,6 +186,11 @@ def _arrays(
     if step.output == "W":
         found["C"] = found["W"]
     return found
+
+
+def _through(length: int, name: str, given: Arguments) -> int:
+    """Elements from the first of a batch of matrices to the last, where one has so many."""
+    return length + (given.batch - 1) * dict(given.strides).get(name, 0) if length else 0
 
 
 def _beside(program: Program, step: Launch, placed: Mapping[str, Matrix]) -> dict[str, GlobalArray]:
@@ -201,6 +207,7 @@ def _beside(program: Program, step: Launch, placed: Mapping[str, Matrix]) -> dic
         else:
             lines, extent = shape if x.order == "row" else shape[::-1]
             length = (lines - 1) * leading + extent
+        length = _through(length, x.name, step.arguments)
         matrix = placed[x.name]
         align = (matrix.phase + start * x.dtype.bytes) % PAGE
         found[x.name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)

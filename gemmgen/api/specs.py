@@ -24,7 +24,7 @@ def parse(text: str, filename: str = "<string>") -> Spec:
 
     if not isinstance(filename, str):
         raise ArgumentError(f"filename is {shown(filename)}; it is the text that errors call the spec by")
-    return checked(parse_text(text, filename, _fits))
+    return checked(parse_text(text, filename, fits_some_gpu))
 
 
 def load(path: str | PathLike[str]) -> Spec:
@@ -36,7 +36,7 @@ def load(path: str | PathLike[str]) -> Spec:
 
     if not isinstance(path, (str, PathLike)):
         raise ArgumentError(f"path is a {type(path).__name__}; it names a file, as 'specs/warptile.gemm' does")
-    return checked(load_file(_rung(path) or path, _fits))
+    return checked(load_file(_rung(path) or path, fits_some_gpu))
 
 
 def _rung(path: str | PathLike[str]) -> Path | None:
@@ -72,7 +72,8 @@ def of_type(spec: Any) -> Spec:
     return spec
 
 
-def _fits(spec: Spec) -> bool:
+def fits_some_gpu(spec: Spec) -> bool:
+    """Whether a GPU has the registers and the shared memory that a legal spec takes."""
     from gemmgen.tile import SHARED_LIMIT
     from gemmgen.tile.fitting import sums_exceed
 
@@ -93,7 +94,7 @@ def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
     """
     from gemmgen.spec.variants import variants as legal
 
-    return (s for s in legal(of_type(spec), **choices) if _fits(s))
+    return (s for s in legal(of_type(spec), **choices) if fits_some_gpu(s))
 
 
 def variant_named(variant: str | Variant) -> Variant:
@@ -141,6 +142,10 @@ def refuse_untimed(spec: Spec) -> None:
     """Raise ArgumentError for a spec whose matrices are not all f32: kernels are timed on such operands alone."""
     from gemmgen.ir.types import F32
 
+    if beside := [x.name for x in spec.beside]:
+        raise ArgumentError(
+            f"the epilogue of {spec.name} takes {', '.join(beside)}; kernels are timed with A, B and C only"
+        )
     if other := [f"{x.name} {x.dtype}" for x in spec.matrices if x.dtype != F32]:
         raise ArgumentError(f"{spec.name} takes {', '.join(other)}; kernels are timed with operands of {F32} only")
 
@@ -151,3 +156,15 @@ def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> s
 
     architecture(arch, checked(spec))
     return emit_cuda(lower(spec, variant))
+
+
+def batched(spec: Spec) -> Spec:
+    """The spec with ``batched``. Where tma brings its tiles, cp.async does. Raises ArgumentError where that is not
+    legal."""
+    use = spec.use | {"batched"}
+    if spec.has("tma"):
+        use = (use - {"tma", "release"}) | {"cpasync"}
+    try:
+        return checked(spec.replace(use=use))
+    except SpecError as error:
+        raise ArgumentError(f"{spec.name} cannot compute batches: {error.errors[0].message}") from None

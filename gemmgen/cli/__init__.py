@@ -78,6 +78,8 @@ def report(error: BaseException) -> int:
     from gemmgen.cli.output import say
     from gemmgen.cli.streams import drop_stdout
 
+    if isinstance(error, SystemExit) and isinstance(error.code, int):  # how completion ends
+        return error.code
     if isinstance(error, OSError) and error.filename is None:
         drop_stdout()  # which took no more, most likely, and would be tried again as Python exits
         if isinstance(error, BrokenPipeError):  # its reader has left (``gemmgen ... | head``), by intent

@@ -1,13 +1,14 @@
-"""``gemmgen ablate``: a spec with each of its optimisations taken away."""
+"""``gemmgen ablate``: a spec with each of its optimisations removed in turn."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli import exits, output
 from gemmgen.cli.explain import DEFAULT, GpuOption, SizeOption, named_gpu
-from gemmgen.cli.options import Json, OneSpec, Size
+from gemmgen.cli.options import Json, OneSpec, Set, Size
+from gemmgen.cli.specs import load_specs
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
@@ -20,11 +21,13 @@ CHECKED_AT_MOST = 300
 """Rows and columns of the product that shows an ablation to be right in the simulator."""
 
 
-def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: Json = False) -> int:
-    """Take away each toggle of a spec, and show what it was good for.
+def ablate(
+    spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, settings: Set = None, json: Json = False
+) -> int:
+    """Remove each toggle of a spec in turn, and show what it is worth.
 
-    Toggles that make no sense without it leave together with it, and that is said. Each spec that is left is run in the
-    simulator and checked; counts are exact, expected times modelled. On a GPU each is timed too. Examples:
+    Toggles that need it are removed with it, and listed. Each remaining spec is run in the simulator and checked.
+    Counts are exact, times modelled. On a GPU each is timed too. Examples:
 
       gemmgen ablate warptile
 
@@ -34,7 +37,7 @@ def ablate(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, json: 
     from gemmgen.report.ablation import ablation_table, ablations
     from gemmgen.target import gpu as gpu_named
 
-    [whole] = artifacts.load_specs([spec])
+    [whole] = load_specs([spec], settings)
     at = size or DEFAULT
     target = gpu_named(named_gpu(gpu))
     refuse_unfit(whole, target)

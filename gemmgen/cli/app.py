@@ -17,6 +17,8 @@ from gemmgen.cli.explain import explain
 from gemmgen.cli.export import export
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
+from gemmgen.cli.listing import settings
+from gemmgen.cli.new import new
 from gemmgen.cli.profile import profile
 from gemmgen.cli.tune import tune
 
@@ -28,14 +30,13 @@ a person can read, compiles and runs it (on a GPU, or in a simulator where there
 Start with:  gemmgen run warptile
 """
 
-EPILOG = "Exit status: 0 fine; 1 a wrong result, a failed run or something missing; 2 a mistake in a spec or on the \
+EPILOG = "Exit status: 0 success; 1 a wrong result, a failed run or something missing; 2 a mistake in a spec or on the \
 command line; 130 interrupted."
 
 app = typer.Typer(
     name="gemmgen",
     help=HELP,
     epilog=EPILOG,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -74,3 +75,5 @@ app.command("profile")(profile)
 app.command("banks")(banks)
 app.command("gpus")(gpus)
 app.command("export")(export)
+app.command("settings")(settings)
+app.command("new")(new)

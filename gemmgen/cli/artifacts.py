@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from gemmgen.cli import exits, output
 from gemmgen.cli.files import check_writable, write_file
-from gemmgen.cli.options import Emit, find_spec
-from gemmgen.diagnostics import SpecError, escaped
+from gemmgen.cli.options import Emit
+from gemmgen.diagnostics import escaped
 from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
@@ -46,26 +46,6 @@ class Text:
         return self.ir.part != "main"
 
 
-def load_specs(arguments: Sequence[str]) -> list[Spec]:
-    """The specs of a command line. Raises SpecError with the mistakes of the first that has any, after the mistakes of
-    all the others have been printed, UsageError for a missing file or two specs of one name."""
-    import gemmgen
-
-    paths = [find_spec(argument) for argument in arguments]
-    specs: list[Spec] = []
-    errors: list[SpecError] = []
-    for path in paths:
-        try:
-            specs.append(gemmgen.load(path))
-        except SpecError as error:
-            errors.append(error)
-    if errors:
-        for other in errors[1:]:
-            output.say(exits.message_of(other))
-        raise errors[0]
-    return specs
-
-
 def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRITTEN) -> list[Text]:
     """The CUDA of each spec in each variant, for ``arch``, or what the spec says, or this machine's; last those
     of the kernels before and after it, where there are any.
@@ -96,10 +76,17 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
 def _clash(one: Spec, other: Spec, stem: str) -> str:
     """Why the texts of two specs cannot be written side by side, and what to do."""
     names = [escaped(spec.filename) for spec in (one, other)]
-    if os.path.samefile(one.filename, other.filename):
+    if one.filename == other.filename or _same_file(one.filename, other.filename):
         twice = names[0] if names[0] == names[1] else " and ".join(names)
         return f"the same spec is given twice: {twice}; give it once"
     return f"{' and '.join(names)} would both be {stem}.cu; give one kernel another name"
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # stdin, or a file with settings of the command line beside it
+        return False
 
 
 @functools.cache

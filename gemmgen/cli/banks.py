@@ -1,4 +1,4 @@
-"""``gemmgen banks``: which lanes meet in which bank of shared memory."""
+"""``gemmgen banks``: which lanes access which bank of shared memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
-from gemmgen.cli.options import Json
+from gemmgen.cli import exits, output
+from gemmgen.cli.completion import complete_spec
+from gemmgen.cli.options import Json, Set
+from gemmgen.cli.specs import load_specs
 from gemmgen.ir.types import WARP
 
 if TYPE_CHECKING:
@@ -21,7 +23,12 @@ WIDTHS = {4: 1, 8: 2, 16: 4}
 def banks(
     spec: Annotated[
         str | None,
-        typer.Argument(metavar="[SPEC]", help="A spec, whose shared accesses are drawn.", show_default=False),
+        typer.Argument(
+            metavar="[SPEC]",
+            help="A spec, whose shared accesses are drawn.",
+            show_default=False,
+            autocompletion=complete_spec,
+        ),
     ] = None,
     pattern: Annotated[
         str | None,
@@ -32,23 +39,28 @@ def banks(
             "('-' for an inactive lane).",
         ),
     ] = None,
-    width: Annotated[int, typer.Option("--bytes", help="Bytes a lane of a pattern: 4, 8 or 16.")] = 4,
+    width: Annotated[int, typer.Option("--bytes", help="Bytes per lane of a pattern: 4, 8 or 16.")] = 4,
     store: Annotated[bool, typer.Option("--store", help="The pattern is of a store; else of a load.")] = False,
     access: Annotated[int | None, typer.Option(min=1, help="Only the access of this number.")] = None,
     warp: Annotated[int, typer.Option(min=0, help="Which warp of the block to draw.")] = 0,
+    settings: Set = None,
     json: Json = False,
 ) -> int:
-    """Draw which lane of a warp meets which bank of shared memory, and count the conflicts.
+    """Draw which lane of a warp accesses which bank of shared memory, and count the conflicts.
 
-    Of the shared accesses of a spec, in the first turn of their loops; or of a pattern of word addresses. Counts are
-    those of sm_90. Examples:
+    Draws the shared accesses of a spec, in the first iteration of their loops, or a pattern of word addresses. Counts
+    are those of sm_90. Examples:
 
       gemmgen banks vectorized
+
+      gemmgen banks vectorized --set pad_b=4
 
       gemmgen banks --pattern 'lane*2'
 
       gemmgen banks --pattern 'lane%2*4*128 + lane/2' --store
     """
+    if pattern is not None and settings:
+        raise exits.UsageError("--set changes a spec; a pattern has no settings")
     if (spec is None) == (pattern is None):
         raise exits.UsageError("name a spec, or give a --pattern; `gemmgen banks --help` explains the command")
     if width not in WIDTHS:
@@ -59,7 +71,7 @@ def banks(
 
         drawn = [("pattern", bank_map(words_of(pattern), WIDTHS[width], store))]
     else:
-        drawn = maps_of(str(spec), access, warp)
+        drawn = maps_of(str(spec), access, warp, settings)
     if json:
         output.print_json([{"access": name, **described(m)} for name, m in drawn])
     else:
@@ -77,7 +89,9 @@ def show(drawn: list[tuple[str, BankMap]]) -> None:
     output.result(f"\n{wrapped(LEGEND)}")
 
 
-def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, BankMap]]:
+def maps_of(
+    argument: str, number: int | None, warp: int, settings: list[str] | None = None
+) -> list[tuple[str, BankMap]]:
     """The maps of a spec's accesses to shared memory, numbered from 1 in the kernel's order, or of one.
 
     Raises UsageError where there is none of that number.
@@ -85,7 +99,7 @@ def maps_of(argument: str, number: int | None, warp: int) -> list[tuple[str, Ban
     import gemmgen
     from gemmgen.analysis.banks import access_map, shared_accesses
 
-    [spec] = artifacts.load_specs([argument])
+    [spec] = load_specs([argument], settings)
     ir = gemmgen.lower(spec)
     if WARP * warp >= ir.threads:
         raise exits.UsageError(f"--warp is {warp}; a block of {spec.name} has {-(-ir.threads // WARP)} warps, from 0")

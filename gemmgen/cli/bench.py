@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
-from gemmgen.cli.options import Json, Size, Sizes, parse_sizes
+from gemmgen.cli import exits, output
+from gemmgen.cli.options import Json, Set, Size, Sizes, SomeSpecs, parse_sizes
+from gemmgen.cli.specs import load_specs
 from gemmgen.cli.timing import Baseline, compare
 from gemmgen.diagnostics import LaunchError
+
+if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
 
 DEFAULT_SIZES = Sizes([Size(4096, 4096, 4096)])
 
 
 def bench(
-    specs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SPEC", help="Spec files, or names of the ladder's specs.", show_default=False),
-    ] = None,
+    specs: SomeSpecs = None,
     sizes: Annotated[
         Sizes | None,
         typer.Option(
@@ -46,6 +48,7 @@ def bench(
             help="f32: gemmgen.matmul beside cuBLAS, warm, at many shapes (or at those of --sizes).",
         ),
     ] = None,
+    settings: Set = None,
     json: Json = False,
 ) -> int:
     """Time kernels on the GPU, beside cuBLAS in the same run.
@@ -62,26 +65,25 @@ def bench(
       gemmgen bench --host
     """
     if suite is not None:
-        if specs or host:
+        if specs or host or settings:
             raise exits.UsageError("--suite times gemmgen.matmul and takes no specs")
         from gemmgen.cli.suite import bench_suite
 
         return bench_suite(suite, sizes, json=json)
     if host:
-        if specs:
+        if specs or settings:
             raise exits.UsageError("--host measures gemmgen itself and takes no specs")
         return bench_host(json)
     if not specs:
         raise exits.UsageError("name the specs to time, --suite or --host; `gemmgen bench --help` explains the command")
-    return bench_gpu(specs, sizes or DEFAULT_SIZES, baseline, warm=warm, json=json)
+    return bench_gpu(load_specs(specs, settings), sizes or DEFAULT_SIZES, baseline, warm=warm, json=json)
 
 
-def bench_gpu(arguments: list[str], sizes: Sizes, baseline: Baseline, *, warm: bool, json: bool) -> int:
+def bench_gpu(specs: Sequence[Spec], sizes: Sizes, baseline: Baseline, *, warm: bool, json: bool) -> int:
     from gemmgen.cli.machine import machine
     from gemmgen.report.bench import comparison_table
     from gemmgen.runtime.device import current, why_none
 
-    specs = artifacts.load_specs(arguments)
     gpu = current()
     if gpu is None:
         raise LaunchError(f"bench times kernels on a GPU: {why_none()}; `gemmgen ladder` counts in the simulator")

@@ -6,33 +6,36 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.cli import exits, output
-from gemmgen.cli.options import Json, Specs, find_spec
+from gemmgen.cli.options import Json, Set, Specs
+from gemmgen.cli.specs import load_spec, sources
 from gemmgen.diagnostics import SpecError, escaped
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
 
 
-def check(specs: Specs, json: Json = False) -> int:
+def check(specs: Specs, settings: Set = None, json: Json = False) -> int:
     """Read specs and report every mistake in them, with its place and what to do.
 
     Nothing is compiled. Examples:
 
       gemmgen check specs/warptile.gemm
 
+      gemmgen check warptile --set stages=2
+
       gemmgen check specs/*.gemm --json
     """
     rows: list[dict[str, Any]] = []
     sizes: dict[str, Sequence[int]] = {}
-    for argument in specs:
-        path = find_spec(argument)
+    for source in sources(specs):
+        file = "<stdin>" if source is None else str(source)
         try:
-            spec = load(str(path))
-            sizes[str(path)] = spec.block_given
-            rows.append({"file": str(path), "ok": True, **facts(spec), "errors": []})
+            spec = load_spec(source, settings)
+            sizes[file] = spec.block_given
+            rows.append({"file": file, "ok": True, **facts(spec), "errors": []})
         except SpecError as error:
             output.say(exits.message_of(error))
-            rows.append({"file": str(path), "ok": False, "errors": [described(e) for e in error.errors]})
+            rows.append({"file": file, "ok": False, "errors": [described(e) for e in error.errors]})
     if json:
         output.print_json(rows)
     else:
@@ -40,13 +43,6 @@ def check(specs: Specs, json: Json = False) -> int:
             if row["ok"]:
                 output.result(summary(row, sizes[row["file"]]))
     return exits.OK if all(row["ok"] for row in rows) else exits.USAGE
-
-
-def load(path: str) -> Spec:
-    """The spec in a file, checked. Raises SpecError."""
-    import gemmgen
-
-    return gemmgen.load(path)
 
 
 def facts(spec: Spec) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``gemmgen compile``: specs to CUDA, and what it takes of a GPU."""
+"""``gemmgen compile``: specs to CUDA, with registers, spills, shared memory and occupancy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import typer
 from gemmgen.cli import artifacts, exits, output
 from gemmgen.cli.artifacts import Text
 from gemmgen.cli.files import named
-from gemmgen.cli.options import Arch, Emit, Json, Specs, VariantName
+from gemmgen.cli.options import Arch, Emit, Json, Set, Specs, VariantName
+from gemmgen.cli.specs import load_specs
 
 STDOUT = "-"
 DEFAULT_FOLDER = "generated"
@@ -47,9 +48,10 @@ def compile_specs(
         VariantName | None,
         typer.Option("--variant", help="One variant only; default: exact and guarded, on stdout exact."),
     ] = None,
+    settings: Set = None,
     json: Json = False,
 ) -> int:
-    """Turn specs into CUDA C++ and show what the kernels take of a GPU.
+    """Turn specs into CUDA C++ and show registers, spills, shared memory and occupancy.
 
     Writes NAME.cu, for sizes that the tiles divide, and NAME_guarded.cu, for any size (with float4 of rows of whole 16
     bytes; --variant guarded_unaligned has the kernel for the rest; with split_k also NAME_reduce.cu, which adds up the
@@ -60,6 +62,8 @@ def compile_specs(
 
       gemmgen compile specs/warptile.gemm --emit tile
 
+      gemmgen compile warptile --set stages=2 --set cpasync=on -o -
+
       gemmgen compile specs/*.gemm -o /tmp/cuda --arch sm_80
     """
     if output_to is None and emit in PRINTED_BY_DEFAULT:
@@ -68,7 +72,7 @@ def compile_specs(
         raise exits.UsageError("stdout takes the text or the JSON, not both; name a directory with -o")
     printed = output_to == STDOUT
     names = [variant.value] if variant else list(artifacts.WRITTEN[:1] if printed else artifacts.WRITTEN)
-    wanted = artifacts.texts(artifacts.load_specs(specs), arch, names)
+    wanted = artifacts.texts(load_specs(specs, settings), arch, names)
     folder = named("--output", DEFAULT_FOLDER if output_to is None else output_to)
     if not printed:
         artifacts.check_folder(wanted, folder, emit)
@@ -115,4 +119,7 @@ def measured(wanted: Sequence[Text]) -> tuple[list[artifacts.Resources], str]:
 
 
 def described(text: Text, path: Path) -> dict[str, Any]:
-    return {"kernel": text.ir.name, "variant": text.ir.variant.label, "file": str(path)}
+    from gemmgen.cuda.header import launch_dict
+
+    found = {"kernel": text.ir.name, "variant": text.ir.variant.label, "file": str(path)}
+    return found | {"launch": launch_dict(text.ir)}

@@ -14,7 +14,8 @@ from gemmgen.cli import artifacts, exits, output
 from gemmgen.cli.compile import DEFAULT_FOLDER, measured
 from gemmgen.cli.files import check_writable, named, write_file
 from gemmgen.cli.memory import refuse_too_large
-from gemmgen.cli.options import Arch, Device, DeviceOption, Emit, Folder, Json, OneSpec, Size, parse_size
+from gemmgen.cli.options import Arch, Device, DeviceOption, Emit, Folder, Json, OneSpec, Set, Size, parse_size
+from gemmgen.cli.specs import load_specs
 from gemmgen.ir.types import F32
 
 if TYPE_CHECKING:
@@ -87,23 +88,26 @@ def run(
     out: Annotated[str | None, typer.Option("--out", metavar=NPY, help="Write the result here.")] = None,
     folder: Folder = DEFAULT_FOLDER,
     arch: Arch = None,
+    settings: Set = None,
     json: Json = False,
 ) -> int:
     """Compile a spec, run it, and check the result against float64.
 
-    Writes the CUDA, prints what the kernel takes of a GPU, multiplies random matrices (or yours) on the GPU, or in the
-    simulator where there is none, and verifies every element. Examples:
+    Writes the CUDA, prints registers, spills, shared memory and occupancy, multiplies random matrices (or yours) on the
+    GPU, or in the simulator where there is none, and verifies every element. Examples:
 
       gemmgen run specs/warptile.gemm
 
       gemmgen run warptile --size 1000x1000x1000 --alpha 2 --beta 0.5
+
+      gemmgen run warptile --set block=64x128x16 --set warp=32x64
 
       gemmgen run warptile --a a.npy --b b.npy --out c.npy
     """
     import gemmgen
     from gemmgen.api.beside import drawn
 
-    [loaded] = artifacts.load_specs([spec])
+    [loaded] = load_specs([spec], settings)
     texts = artifacts.texts([loaded], arch)
     artifacts.check_folder(texts, named("--output", folder), Emit.cuda)
     if out is not None:

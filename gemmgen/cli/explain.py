@@ -1,4 +1,4 @@
-"""``gemmgen explain``: why a kernel is as fast as it is."""
+"""``gemmgen explain``: what limits a kernel's speed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
-from gemmgen.cli.options import Json, OneSpec, Size, parse_size
+from gemmgen.cli import exits, output
+from gemmgen.cli.completion import complete_gpu
+from gemmgen.cli.options import Json, OneSpec, Set, Size, parse_size
+from gemmgen.cli.specs import load_specs
 
 DEFAULT = Size(4096, 4096, 4096)
 
@@ -21,13 +23,21 @@ GpuOption = Annotated[
         "--gpu",
         metavar="NAME",
         help="A GPU of `gemmgen gpus`, such as h200 or rtx4090; default: this machine's, or h200.",
+        autocompletion=complete_gpu,
     ),
 ]
 Beta = Annotated[float, typer.Option(help="With 0, C is not read.")]
 
 
-def explain(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, beta: Beta = 0.0, json: Json = False) -> int:
-    """Say why a kernel is as fast as it is, and which line of its spec would change that.
+def explain(
+    spec: OneSpec,
+    size: SizeOption = None,
+    gpu: GpuOption = None,
+    beta: Beta = 0.0,
+    settings: Set = None,
+    json: Json = False,
+) -> int:
+    """Show what limits a kernel's speed, and which line of its spec would change that.
 
     For every access requests, sectors, and shared-memory wavefronts, exact at any size; registers and occupancy;
     traffic and intensity; a bound for each resource; the main loop as compiled; and the bottleneck in plain words. No
@@ -37,12 +47,14 @@ def explain(spec: OneSpec, size: SizeOption = None, gpu: GpuOption = None, beta:
 
       gemmgen explain specs/naive.gemm --size 1023 --gpu a6000
 
+      gemmgen explain warptile --set float4=off
+
       gemmgen explain vectorized --json
     """
     import gemmgen
     from gemmgen.report.explained import explanation_dict
 
-    [loaded] = artifacts.load_specs([spec])
+    [loaded] = load_specs([spec], settings)
     with output.progress(f"explaining {loaded.name}"):
         found = gemmgen.explain(loaded, *(size or DEFAULT), gpu=named_gpu(gpu), beta=beta)
         told = explanation_dict(found) if json else str(found)  # tries other specs, and compiles them

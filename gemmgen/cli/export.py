@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli import exits, output
 from gemmgen.cli.files import named
-from gemmgen.cli.options import Arch, Json, Size, parse_size
+from gemmgen.cli.options import Arch, Json, Set, Size, parse_size
+from gemmgen.cli.specs import load_specs
 from gemmgen.diagnostics import escaped
 
 OptionalSpecs = Annotated[
@@ -33,6 +34,7 @@ def export(
             "choice.",
         ),
     ] = None,
+    settings: Set = None,
     json: Json = False,
 ) -> int:
     """Write specs as a C++ project: kernels compiled and embedded, a launcher, CMake files, and a check.
@@ -52,7 +54,7 @@ def export(
         raise exits.UsageError("there is nothing to export; name a spec, or give --shapes FILE")
     sizes = [] if shapes is None else read_shapes(named("--shapes", shapes))
     folder = named("--output", output_to)
-    loaded = artifacts.load_specs(specs or [])
+    loaded = load_specs(specs or [], settings)
     with output.progress(f"compiling for {escaped(str(folder))}"):
         paths = write_project(loaded, folder, arch, shapes=[(s.m, s.n, s.k) for s in sizes])
     if json:

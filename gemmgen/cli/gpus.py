@@ -21,7 +21,7 @@ def gpus(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Show the GPUs that can be reasoned about: units, rates, bandwidths and limits, each with its source.
+    """Show the GPUs gemmgen knows: units, rates, bandwidths and limits, each with its source.
 
     The GPU of this machine is read from its driver. Examples:
 

@@ -42,7 +42,7 @@ def ladder(
         typer.Option("--chart", metavar="FILE", help="Write the recorded ladder of an H200 as a bar chart (SVG)."),
     ] = None,
 ) -> int:
-    """Run every rung of the ladder and show what each repairs.
+    """Run every rung of the ladder and show which bottleneck each removes.
 
     On a GPU: time, GFLOP/s and share of cuBLAS, in one run, every result verified before it is timed. With no GPU the
     rungs run in the simulator, and the table has counts in place of times. Examples:

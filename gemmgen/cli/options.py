@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-from gemmgen.cli.exits import UsageError
-from gemmgen.diagnostics import escaped
+from gemmgen.cli.completion import complete_setting, complete_spec
 
 LARGEST = 2**31 - 1
 """Sizes travel to kernels as 32-bit integers."""
@@ -87,12 +83,25 @@ class VariantName(StrEnum):
     guarded_unaligned = "guarded_unaligned"
 
 
-Specs = Annotated[
-    list[str],
-    typer.Argument(metavar="SPEC", help="Spec files, or names of the ladder's specs, such as warptile."),
+SPEC_HELP = "A spec file, the name of a rung of the ladder, such as warptile, or - for stdin."
+SPECS_HELP = "Spec files, names of rungs of the ladder, such as warptile, or - for stdin."
+
+Specs = Annotated[list[str], typer.Argument(metavar="SPEC", help=SPECS_HELP, autocompletion=complete_spec)]
+SomeSpecs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SPEC", help=SPECS_HELP, show_default=False, autocompletion=complete_spec),
 ]
-OneSpec = Annotated[
-    str, typer.Argument(metavar="SPEC", help="A spec file, or the name of one of the ladder's specs, such as warptile.")
+OneSpec = Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP, autocompletion=complete_spec)]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Change a setting of the spec: stages=2, block=128x64x16, float4=off. Repeat it for several; "
+        "`gemmgen settings` lists them.",
+        show_default=False,
+        autocompletion=complete_setting,
+    ),
 ]
 Arch = Annotated[
     str | None,
@@ -111,48 +120,3 @@ DeviceOption = Annotated[
     Device,
     typer.Option("--device", help="cuda: the GPU. sim: the simulator, on the CPU. auto: the GPU where there is one."),
 ]
-
-
-def find_spec(argument: str) -> Path:
-    """The file that an argument names: a path, or the bare name of one of the ladder's specs.
-
-    Raises UsageError where there is no such file.
-    """
-    if not argument:
-        raise UsageError("the name of a spec is empty; name a file, or a rung of the ladder, such as warptile")
-    path, shown = Path(argument), escaped(argument)
-    if path.is_file():
-        with path.open("rb"):  # may it be read? A missing permission is no mistake in the spec
-            return path
-    if path.is_dir():
-        raise UsageError(f"{shown} is a directory, not a spec; name the files, like {shown.rstrip('/')}/*.gemm")
-    if re.fullmatch(r"[A-Za-z0-9_]+", argument):
-        from gemmgen.spec.ladder import EXAMPLES, ladder_names, ladder_path
-
-        if argument in (*ladder_names(), *EXAMPLES):
-            return ladder_path(argument)
-        raise UsageError(f"no file {shown}, and no such rung of the ladder; {_meant(argument, ladder_names())}")
-    siblings = _names_beside(path)
-    hint = f"; {_meant(path.name, siblings)}" if _near(path.name, siblings) else ""
-    raise UsageError(f"no file {shown}{hint}")
-
-
-def _meant(word: str, known: Sequence[str]) -> str:
-    """Which of the known names was meant, or all of them."""
-    near = _near(word, known)
-    return f"did you mean {escaped(near[0])}?" if near else f"it has {', '.join(known)}"
-
-
-def _near(word: str, known: Sequence[str]) -> list[str]:
-    import difflib
-
-    by_lower = {name.lower(): name for name in known}
-    return [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, 1, 0.7)]
-
-
-def _names_beside(path: Path) -> list[str]:
-    """The specs that lie in a file's folder; none where it cannot be read."""
-    try:
-        return sorted(name for name in os.listdir(path.parent) if name.endswith(".gemm"))
-    except OSError:
-        return []

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli import exits, output
 from gemmgen.cli.explain import Beta, named_gpu
-from gemmgen.cli.options import Json, Size, Specs, parse_size
+from gemmgen.cli.options import Json, Set, Size, Specs, parse_size
+from gemmgen.cli.specs import load_specs
 from gemmgen.diagnostics import LaunchError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def profile(
         typer.Option("--size", metavar="MxNxK", parser=parse_size, help=f"Size of the product; default: {DEFAULT}."),
     ] = None,
     beta: Beta = 0.0,
+    settings: Set = None,
     json: Json = False,
 ) -> int:
     """Measure a kernel's counters with Nsight Compute, beside what `explain` predicts.
@@ -46,7 +48,7 @@ def profile(
     from gemmgen.analysis.counters import profile_dict
     from gemmgen.report.profile import profile_text
 
-    loaded = artifacts.load_specs(specs)
+    loaded = load_specs(specs, settings)
     at = size or DEFAULT
     jobs = [(spec, at, beta) for spec in loaded]
     with output.progress(f"profiling {len(jobs)} kernels"):

@@ -10,6 +10,15 @@ from gemmgen.cli.exits import UsageError
 EXAMPLE = "--set stages=2,3"
 
 
+def divided(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The settings that the tuner can vary, and those that only change the specs, such as ``A=bf16``."""
+    from gemmgen.spec.assign import NAMES
+    from gemmgen.spec.tuning import TUNABLE
+
+    fixed = [text for text in texts if text.partition("=")[0].strip() in set(NAMES) - set(TUNABLE)]
+    return [text for text in texts if text not in fixed], fixed
+
+
 def parse_settings(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Every ``--set`` of a command line. Raises UsageError."""
     found: dict[str, tuple[Any, ...]] = {}
@@ -44,7 +53,7 @@ def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
         if value in found:
             raise UsageError(f"--set {name}: {word} is given twice; give it once")
         if problem := value_problem(name, value):
-            raise UsageError(f"--set {name}: {word} {problem}; leave it out")
+            raise UsageError(f"--set {name}: {word} {problem}; remove it")
         found.append(value)
     return name, tuple(found)
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmgen.cli import artifacts, exits, output
+from gemmgen.cli import exits, output
+from gemmgen.cli.completion import complete_setting, complete_spec
 from gemmgen.cli.files import check_writable, write_file
 from gemmgen.cli.options import Json, Size, Sizes, parse_sizes
-from gemmgen.cli.settings import parse_settings
+from gemmgen.cli.settings import divided, parse_settings
+from gemmgen.cli.specs import load_specs
 from gemmgen.diagnostics import escaped
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def tune(
             metavar="SPEC",
             help="Spec files or names, with tune lines or without; none: a space for the shape.",
             show_default=False,
+            autocompletion=complete_spec,
         ),
     ] = None,
     sizes: Annotated[
@@ -54,21 +57,27 @@ def tune(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SETTING=A,B", help="Values to choose from, beside the tune lines: stages=2,3."),
+        typer.Option(
+            "--set",
+            metavar="NAME=A,B",
+            help="Values to choose from, beside the tune lines: stages=2,3. Repeat it for several settings.",
+            show_default=False,
+            autocompletion=complete_setting,
+        ),
     ] = None,
     search: Annotated[Search, typer.Option("--search", help="In which order candidates are timed.")] = Search.guided,
     timings: Annotated[int, typer.Option("--timings", min=1, help="At most this many candidates are timed.")] = 60,
-    seed: Annotated[int, typer.Option("--seed", help="For searches that draw.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random searches.")] = 0,
     warm: Annotated[
         bool, typer.Option("--warm", help="Keep to one set of operands, so that the L2 cache is warm.")
     ] = False,
     unordered: Annotated[
-        bool, typer.Option("--unordered", help="Also try atomics, by which results do not repeat bit by bit.")
+        bool, typer.Option("--unordered", help="Also try atomics, whose results may differ in the last bits.")
     ] = False,
-    model: Annotated[bool, typer.Option("--model", help="Choose by the model alone; nothing is measured.")] = False,
+    model: Annotated[bool, typer.Option("--model", help="Choose by the model alone, without measuring.")] = False,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="For which GPU the model chooses.")] = "h200",
     gpus: Annotated[
-        int, typer.Option("--gpus", min=0, help="Tune several shapes on so many GPUs at a time; 0: all there are.")
+        int, typer.Option("--gpus", min=0, help="Tune several shapes on this many GPUs at a time; 0: all.")
     ] = 1,
     records: Annotated[
         Path | None,
@@ -86,10 +95,10 @@ def tune(
 ) -> int:
     """Find the fastest kernel for a shape.
 
-    Candidates come from the spec's tune lines, from --set, or from what is known to be fast for the shape. What breaks
-    a rule or is hopeless by the model is left out; the rest is compiled, checked against float64 and timed in a process
-    of its own. Results are kept: what was measured is not measured again, and gemmgen.matmul uses it before what
-    ships, under the same driver and NVRTC. Examples:
+    Candidates come from the spec's tune lines, from --set, or from kernels known to be fast for the shape. Illegal
+    candidates and those that the model rules out are skipped; the rest is compiled, checked against float64 and timed
+    in a separate process. Results are recorded: nothing is measured twice, and gemmgen.matmul prefers your records to
+    those that ship, under the same driver and NVRTC. Examples:
 
       gemmgen tune --size 1000x1000x1000 --export fast.gemm
 
@@ -102,8 +111,11 @@ def tune(
     check_outputs(export, plot)
     if show:
         return show_records(sizes, records, export=export, plot=plot, json=json)
-    loaded = artifacts.load_specs(specs) if specs else []
-    choices = parse_settings(settings or [])
+    varied, fixed = divided(settings or [])
+    if fixed and not specs:
+        raise exits.UsageError(f"--set {fixed[0]} changes a spec, and none is named; name one, such as warptile")
+    choices = parse_settings(varied)
+    loaded = load_specs(specs, fixed) if specs else []
     shapes = sizes or DEFAULT_SIZES
     if len(shapes) > 1 and (export or plot):
         raise exits.UsageError("--export and --plot are for one shape; with several, `tune --show --size ...` has them")

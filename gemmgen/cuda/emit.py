@@ -5,10 +5,12 @@ The text is byte-stable: it depends on the IR alone. It needs no header.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gemmgen.cuda.header import launch_text, maps_text
 from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
 from gemmgen.cuda.shared import shared_parts
@@ -43,7 +45,11 @@ def emit_with_lines(ir: KernelIR) -> Emitted:
     They are numbered from 0 in the order of ``walk(ir.body)``, as many a statement as ``accesses`` says.
     """
     body, names = used(_body(ir))
-    printed = [*_header(ir), Printed(""), *_constants(ir, names), *helpers(ir), *_signature(ir), *arranged(body)]
+    above = list(helpers(ir))
+    names.update(name for line in above for name in mentioned(line.text))
+    rules = (_rule("Helpers: accesses and instructions by name"), _rule("The kernel")) if above else ((), ())
+    constants = _constants(ir, names)
+    printed = [*_header(ir), Printed(""), *constants, *rules[0], *above, *rules[1], *_signature(ir), *arranged(body)]
     printed.append(Printed("}"))
     lines = {number: at for at, line in enumerate(printed, start=1) for number in line.accesses}
     return Emitted("\n".join(line.text for line in printed) + "\n", lines)
@@ -53,9 +59,12 @@ def emit_with_lines(ir: KernelIR) -> Emitted:
 
 
 def _header(ir: KernelIR) -> Iterator[Printed]:
-    """What this is, the spec, two sentences, and how to make it again."""
+    """What this is, how to launch it, the spec, what it is about, and how to make it again."""
     for text in wrap_comment(f"{ir.name}, {what(ir)}: {applies_to(ir)}"):
         yield Printed(text)
+    yield Printed("//")
+    for paragraph in filter(None, (launch_text(ir), maps_text(ir))):
+        yield from map(Printed, wrap_comment(paragraph))
     yield Printed("//")
     for line in ir.source.lines:
         lead = "//     "
@@ -141,10 +150,8 @@ def _referred(ir: KernelIR, names: set[str]) -> list[Constant]:
 
 
 def _signature(ir: KernelIR) -> Iterator[Printed]:
-    for p in ir.params:
-        if p.why:
-            for text in wrap_comment(f"{p.name}: {p.why}"):
-                yield Printed(text)
+    for text in wrap_comment(_meanings(ir.params)):
+        yield Printed(text)
     cluster = "" if value_of(ir.cluster) == 1 else f"__cluster_dims__(1, 1, {ir.cluster}) "
     yield Printed(f'extern "C" __global__ void {cluster}__launch_bounds__({launch_bounds(ir)})')
     line = f"{ir.name}("
@@ -157,6 +164,25 @@ def _signature(ir: KernelIR) -> Iterator[Printed]:
         line += piece + " "
     yield Printed(line.rstrip())
     yield Printed("{")
+
+
+def _meanings(params: Sequence[Param]) -> str:
+    """What the parameters are, in one paragraph; leading dimensions that count alike are said together."""
+    found: dict[str, list[str]] = {}
+    for p in params:
+        if p.why:
+            why = re.sub(rf"\b{p.name[2:].upper()}\b", "...", p.why) if p.kind == "size" else p.why
+            found.setdefault(why, []).append(p.name)
+    parts = []
+    for why, names in found.items():
+        matrices = ", ".join(name[2:].upper() for name in names)
+        parts.append(f"{', '.join(names)}: {why.replace('...', matrices)}")
+    return "; ".join(parts)
+
+
+def _rule(title: str) -> tuple[Printed, ...]:
+    """A line across the text with a title in it, and an empty one."""
+    return Printed(f"// --- {title} ".ljust(WIDTH, "-")), Printed("")
 
 
 def launch_bounds(ir: KernelIR) -> str:

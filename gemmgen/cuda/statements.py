@@ -325,6 +325,8 @@ class Printer:
             self.sections += 1
             heading = f"{self.sections}. {heading}"
         self._put(depth, "", heading)
+        for line in s.picture:
+            self._put(depth, "", line)
         self.inside += 1
         self._body(s.body, depth, env, names)
         self.inside -= 1

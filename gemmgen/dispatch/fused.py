@@ -26,11 +26,6 @@ class Fused:
     out_dtype: Any = None
 
     @property
-    def asked(self) -> bool:
-        """Whether it is anything at all."""
-        return any(x is not None for x in (self.bias, self.residual, self.activation, self.out_dtype))
-
-    @property
     def chain(self) -> tuple[str, ...]:
         """The epilogue that does it."""
         if not isinstance(self.activation, str | None):
@@ -46,6 +41,12 @@ class Fused:
         named = {name: x for name, x in given.items() if x is not None}
         out = None if self.out_dtype is None else type_name(self.out_dtype)
         return sibling(kernel, self.chain, out)(A, B, C, alpha, beta, stream, **named)
+
+
+def one_product(signature: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of a batch's signature (shape, strides, address, device) that of one of its products."""
+    shape, strides, address, device = signature
+    return (shape[1:], strides[-2:], address, device) if len(shape) == 3 else signature
 
 
 def type_name(dtype: Any) -> str:

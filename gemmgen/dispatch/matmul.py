@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
-from gemmgen.dispatch.fused import Fused
+from gemmgen.dispatch.fused import Fused, one_product
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -60,14 +60,15 @@ def matmul(
 
     With ``bias`` (N,), ``activation`` (an entry of an epilogue, such as "gelu") or ``residual`` (M, N) the result is
     activation(alpha * (A @ B) + beta * C + bias) + residual, in float32 before one rounding, by the same kernel with
-    that epilogue; ``out_dtype`` is the type of C, where it is not that of the kernel.
+    that epilogue; ``out_dtype`` is the type of C, where it is not that of the kernel. A, B and C may be batches,
+    (batch, M, K) and so on, computed in one launch; an operand of two dimensions, or a batch of one, is shared by all.
     """
     if type(unordered) is not bool:
         unordered = flag("unordered", unordered)
-    fused = Fused(bias, residual, activation, out_dtype)
-    if fused.asked:
+    if bias is not None or residual is not None or activation is not None or out_dtype is not None:
         c = None if C is None else _signature(C, "C")
-        return fused.run(_kernel(_signature(A, "A"), _signature(B, "B"), c), A, B, C, alpha, beta, stream)
+        kernel = _kernel(_signature(A, "A"), _signature(B, "B"), c, unordered)
+        return Fused(bias, residual, activation, out_dtype).run(kernel, A, B, C, alpha, beta, stream)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")
@@ -135,6 +136,9 @@ def _described(x: Any, name: str) -> tuple[Any, ...]:
 @lru_cache(maxsize=REMEMBERED)
 def _kernel(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, ...] | None, unordered: bool = False) -> Kernel:
     """The kernel for operands of these descriptions. What does not fit together, the kernel itself refuses."""
+    if 3 in (len(a[0]), len(b[0])):
+        one = _kernel(one_product(a), one_product(b), None if c is None else one_product(c), unordered)
+        return one.for_batches()
     if len(a[0]) != 2 or len(b[0]) != 2 or (c is not None and len(c[0]) != 2):
         return _kernel_of((1, 1, 1), (4, 4, 4), HOST, False)
     (m, k), n = a[0], b[0][1]

@@ -172,11 +172,12 @@ class Sync:
 
 @dataclass(frozen=True)
 class Section:
-    """A numbered part of the kernel with a heading; no scope of its own."""
+    """A numbered part of the kernel with a heading, and lines of text drawn below it; no scope of its own."""
 
     title: str
     body: tuple[Stmt, ...]
     why: str = ""
+    picture: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

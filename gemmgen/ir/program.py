@@ -63,6 +63,16 @@ class Program:
     group: int = 0
     beside: tuple[EpilogueOperand, ...] = ()
 
+    @property
+    def operands(self) -> tuple[Matrix | EpilogueOperand, ...]:
+        """A, B, C and what the epilogue takes besides."""
+        return (*self.matrices, *self.beside)
+
+    @property
+    def batched(self) -> bool:
+        """Whether a launch computes a batch of products."""
+        return self.matrix("C").batch
+
     def matrix(self, name: str) -> Matrix:
         return next(x for x in self.matrices if x.name == name)
 

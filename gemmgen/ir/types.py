@@ -111,6 +111,11 @@ DIMS: Mapping[str, tuple[Dim, Dim]] = {"A": ("m", "k"), "B": ("k", "n"), "C": ("
 """The two dimensions of each matrix, rows first."""
 
 
+def batch_stride(name: str) -> str:
+    """The kernel parameter that says how many elements one matrix of a batch is from the next: 0 where all are one."""
+    return f"stride{name[:1].upper()}{name[1:]}"
+
+
 @dataclass(frozen=True)
 class Matrix:
     """An operand in global memory: ``dims`` are (rows, columns), ``order`` says which of them is contiguous.
@@ -145,6 +150,11 @@ class Matrix:
         """The kernel parameter that says how many elements apart neighbours along ``strided`` are."""
         return f"ld{self.name.lower()}"
 
+    @property
+    def stride(self) -> str:
+        """The kernel parameter that says how many elements apart neighbours in a batch are."""
+        return batch_stride(self.name)
+
 
 @dataclass(frozen=True)
 class EpilogueOperand:
@@ -157,6 +167,12 @@ class EpilogueOperand:
     order: Order
     written: bool = False
     why: str = ""
+    batch: bool = False
+
+    @property
+    def stride(self) -> str:
+        """The kernel parameter that says how many elements apart neighbours in a batch are."""
+        return batch_stride(self.name)
 
     @property
     def matrix(self) -> Matrix | None:

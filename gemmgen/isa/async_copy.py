@@ -60,7 +60,7 @@ def cp_async_or_zero(nbytes: int, dtype: DType = F32) -> Instruction:
     """The same where the condition holds, else zeros: ``(dst, src, condition)``; then nothing is read."""
     past_l1, width = nbytes == 16, dtype.elements(nbytes)
     cache_level = "cg" if past_l1 else "ca"
-    helper = f"""// Starts a copy of {nbytes} bytes, or of as many zero bytes where there is nothing to copy.
+    helper = f"""// Starts a copy of {nbytes} bytes, or writes zeros if the condition is false.
 __device__ __forceinline__ void cp_async{nbytes}_or_zero({dtype.c}* dst, const {dtype.c}* src, bool some)
 {{
     asm volatile("cp.async.{cache_level}.shared.global [%0], [%1], {nbytes}, %2;"
@@ -83,7 +83,7 @@ __device__ __forceinline__ void cp_async{nbytes}_or_zero({dtype.c}* dst, const {
 
 CP_ASYNC_COMMIT = Instruction(
     "cp_async_commit",
-    """// The copies that this thread started since the last call are one group.
+    """// Closes a group: all copies that this thread started since the last call.
 __device__ __forceinline__ void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -130,7 +130,7 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
 
 MBARRIER_FENCE = Instruction(
     "mbarrier_fence",
-    """// Makes barriers that were just set up visible to the TMA engine.
+    """// Makes initialised barriers visible to the TMA engine.
 __device__ __forceinline__ void mbarrier_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -144,7 +144,7 @@ __device__ __forceinline__ void mbarrier_fence()
 
 MBARRIER_EXPECT = Instruction(
     "mbarrier_expect",
-    """// Arrives, and adds bytes to those that the phase expects.
+    """// Arrives, and adds bytes to those that the current phase expects.
 __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
@@ -169,7 +169,7 @@ __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
         ".reg .pred first;\\n"
         "setp.eq.u32 first, %1, 0;\\n"
         "@first mbarrier.arrive.shared.b64 _, [%0];\\n"
-        "}" :: "r"(shared_address(barrier)), "r"(threadIdx.x % 32) : "memory");
+        "}" :: "r"(shared_address(barrier)), "r"(threadIdx.x % WARP) : "memory");
 }
 """,
     meaning=meaning.release,
@@ -181,7 +181,7 @@ __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 
 MBARRIER_WAIT = Instruction(
     "mbarrier_wait",
-    """// Waits until the phase of this parity has ended.
+    """// Waits until the phase with this parity has completed.
 __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int parity)
 {
     asm volatile(
@@ -205,8 +205,8 @@ def tma_load(dtype: DType = F32) -> Instruction:
     """Start to copy one box: ``(dst, map, x, y, barrier)``."""
     return Instruction(
         "tma_load",
-        """// Issues the TMA copy of one box: x counts along the matrix's contiguous dimension, y across it. What lies
-// outside the matrix arrives as zeros.
+        """// Issues the TMA copy of one box: x counts along the matrix's contiguous dimension, y across it. Elements
+// outside the matrix arrive as zeros.
 __device__ __forceinline__ void tma_load(ELEMENT* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"

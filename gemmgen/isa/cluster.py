@@ -17,7 +17,7 @@ CLUSTER_ARCH = Needs(90)
 
 CLUSTER_SYNC = Instruction(
     "cluster_sync",
-    """// All threads of all blocks of the cluster meet; what they did to shared memory before is seen by all after it.
+    """// A barrier for all threads of the cluster: writes to shared memory before it are visible to all after it.
 __device__ __forceinline__ void cluster_sync()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");

@@ -169,7 +169,7 @@ class Entry:
         """Its operands beside a matrix C."""
         for x in self.row.operands:
             dtype = c.dtype if x.dtype == OF_C else ELEMENT_TYPES[x.dtype]
-            yield EpilogueOperand(x.name, DIMS[x.kind], dtype, c.order, x.written, x.why)
+            yield EpilogueOperand(x.name, DIMS[x.kind], dtype, c.order, x.written, x.why, c.batch)
 
     def value(self, x: Any, operands: Mapping[str, Any]) -> Any:
         """f(x) in the type of x, which is float32 or float64."""

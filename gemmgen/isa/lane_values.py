@@ -28,8 +28,8 @@ class LaneValue:
 WARP_INDEX = LaneValue(
     Var("warp_index()", 0, 31),
     THREAD // WARP,
-    """// The index of this thread's warp, as a value that the compiler knows to be uniform across its lanes.
-__device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }
+    """// The index of this thread's warp. The shuffle tells the compiler that it is uniform across the warp.
+__device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / WARP, 0); }
 """,
     arch=Needs(70),
 )

@@ -71,15 +71,6 @@ def _each(x: EpilogueOperand) -> str:
             return "the shape of C"
 
 
-def as_matrix(x: EpilogueOperand, shape: tuple[int, ...], strides: Strides) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Shape and strides of an operand with two dimensions, of which one or both may have one element."""
-    if len(shape) == 2:
-        return (shape[0], shape[1]), (strides[0], strides[1])
-    if not shape:
-        return (1, 1), (1, 1)
-    return (1, shape[0]), (shape[0], strides[0])
-
-
 def packed(x: EpilogueOperand, m: int, n: int) -> Strides:
     """The strides of an operand without gaps."""
     if x.matrix is None:

@@ -73,7 +73,8 @@ def added(program: Program, whole: Launch) -> Iterator[Launch]:
         if _skipped(step, whole.arguments):
             continue
         columns, rows, _ = whole.grid
-        grid = _grid_over_lines(program, whole) if step.grid == "lines" else (columns, rows, step.parts)
+        every = step.parts * whole.arguments.batch
+        grid = _grid_over_lines(program, whole) if step.grid == "lines" else (columns, rows, every)
         yield replace(whole, grid=grid, kernel=step.kernel, dependent=before and step.early)
         before = True
 
@@ -89,7 +90,7 @@ def _grid_over_lines(program: Program, whole: Launch) -> tuple[int, int, int]:
 
     lines = _lines(program, whole.arguments)
     extent = whole.arguments.M + whole.arguments.N - lines
-    return lines, -(-extent // elements_a_block(whole.variant, program.matrix("C").dtype)), 1
+    return lines, -(-extent // elements_a_block(whole.variant, program.matrix("C").dtype)), whole.arguments.batch
 
 
 def split(program: Program, whole: Launch) -> tuple[Launch, Launch]:
@@ -107,7 +108,7 @@ def split(program: Program, whole: Launch) -> tuple[Launch, Launch]:
     main = replace(given, alpha=1.0, beta=0.0, C=0, ldc=ldw)
     then = replace(given, ldw=ldw)
     return (
-        replace(whole, grid=(columns, rows, sums.parts), arguments=main, output="W"),
+        replace(whole, grid=(columns, rows, sums.parts * given.batch), arguments=main, output="W"),
         replace(
             whole,
             grid=_grid_over_lines(program, whole),
@@ -126,7 +127,7 @@ def _lines(program: Program, given: Arguments) -> int:
 def partial_bytes(program: Program, given: Arguments) -> int:
     """The workspace of a launch whose output it is."""
     assert program.workspace is not None
-    return program.workspace.parts * _lines(program, given) * given.ldc * F32.bytes
+    return given.batch * program.workspace.parts * _lines(program, given) * given.ldc * F32.bytes
 
 
 def _panel(tile: int, blocks: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from gemmgen.ir.types import batch_stride
 from gemmgen.ir.variant import Variant
 from gemmgen.launch.placement import OPERANDS, Copy
 
@@ -31,7 +32,8 @@ LARGEST = (1 << 31) - 1  # sizes are C ints in the kernel
 class Arguments:
     """A kernel's arguments. ``A``, ``B`` and ``C`` are offsets in elements from each operand's first element, where
     this launch starts; everything else is passed as it is. ``ldw`` is the leading dimension of partial sums.
-    ``beside`` are (name, offset, leading dimension) of each operand of the epilogue."""
+    ``beside`` are (name, offset, leading dimension) of each operand of the epilogue.
+    ``batch`` products are computed, whose matrices are ``strides`` elements apart, by operand."""
 
     M: int
     N: int
@@ -46,6 +48,8 @@ class Arguments:
     ldc: int
     ldw: int = 0
     beside: tuple[tuple[str, int, int], ...] = ()
+    batch: int = 1
+    strides: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,10 @@ class Launch:
     @property
     def scalars(self) -> dict[str, int | float]:
         """The arguments that are no pointers, by their parameters' names."""
-        own = {name: value for name, value in vars(self.arguments).items() if name not in (*OPERANDS, "beside")}
-        return own | {f"ld{name.lower()}": leading for name, _, leading in self.arguments.beside}
+        given, no_numbers = self.arguments, (*OPERANDS, "beside", "batch", "strides")
+        own = {name: value for name, value in vars(given).items() if name not in no_numbers}
+        leading = {f"ld{name.lower()}": leading for name, _, leading in given.beside}
+        return own | leading | {batch_stride(name): step for name, step in given.strides}
 
     def ir(self, main: KernelIR) -> KernelIR:
         """The kernel to launch, found from its variant's main kernel."""

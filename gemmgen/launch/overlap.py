@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.types import F32
-from gemmgen.launch.beside import as_matrix
 
 if TYPE_CHECKING:
     from gemmgen.ir.program import Program
@@ -27,12 +26,10 @@ def refuse_overlap(
     """Raise ArgumentError where C, or what an epilogue stores, shares memory with what is read. An operand of C's shape
     may be C itself: each of its elements is read by the thread that then stores it."""
     spans = {
-        x.name: Rows.of(_two(shapes[x.name]), _two(strides[x.name]), addresses[x.name], x.dtype.bytes)
-        for x in program.matrices
+        x.name: Rows.of(shapes[x.name], strides[x.name], addresses[x.name], x.dtype.bytes) for x in program.matrices
     }
     for x in program.beside:
-        shape, step = as_matrix(x, shapes[x.name], strides[x.name])
-        spans[x.name] = Rows.of(shape, step, addresses[x.name], x.dtype.bytes)
+        spans[x.name] = Rows.of(shapes[x.name], strides[x.name], addresses[x.name], x.dtype.bytes)
     written = ["C", *(x.name for x in program.beside if x.written)]
     whole = {x.name for x in program.beside if x.matrix is not None and not x.written}
     for out in written:
@@ -46,10 +43,6 @@ def refuse_overlap(
                 )
 
 
-def _two(values: tuple[int, ...]) -> tuple[int, int]:
-    return values[0], values[1]
-
-
 @dataclass(frozen=True)
 class Rows:
     """The bytes of a strided matrix: runs of ``length`` bytes at ``first + x0 * step0 + x1 * step1``, for every x_i
@@ -60,8 +53,8 @@ class Rows:
     length: int
 
     @classmethod
-    def of(cls, shape: tuple[int, int], strides: tuple[int, int], address: int, item: int = F32.bytes) -> Rows:
-        if shape[0] == 0 or shape[1] == 0:
+    def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], address: int, item: int = F32.bytes) -> Rows:
+        if 0 in shape:
             return cls(address, (), 0)
         reach = [(n, s * item) for n, s in zip(shape, strides, strict=True) if n > 1 and s]
         first = address + sum((n - 1) * s for n, s in reach if s < 0)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.program import Program
 from gemmgen.ir.variant import EXACT, GUARDED, Variant
+from gemmgen.launch.batches import ONE, Batch, batch_of, in_batches, matrices_of, phase, refuse_copies
 from gemmgen.launch.beside import narrowed, packed, refuse_shapes
 from gemmgen.launch.beside import places as places_beside
 from gemmgen.launch.grid import added, panels, partial_bytes, split
@@ -58,22 +59,25 @@ def plan(
     kernel is given, and what it cannot do is refused; else the fastest variant that fits is taken. Raises ArgumentError
     naming the operand and the numbers.
     """
+    program = program_for(planned)
+    batch, all_shapes, all_strides = batch_of(program, shapes, strides), shapes, strides
+    shapes, strides = matrices_of(shapes, program), matrices_of(strides, program)
     m, n, k = sizes({name: shapes[name] for name in OPERANDS})
     if not writable:
         raise ArgumentError("C is read-only; it is updated in place: pass an array that can be written")
-    program = program_for(planned)
     refuse_shapes(program, shapes, m, n)
-    refuse_overlap(program, shapes, strides, addresses)
+    refuse_overlap(program, all_shapes, all_strides, addresses)
     names = (*OPERANDS, *(x.name for x in program.beside))
     return plan_aligned(
         program,
         (m, n, k),
         tuple(strides[name] for name in names),
-        tuple(addresses[name] % WIDEST for name in names),
+        tuple(phase(program, name, addresses[name], batch) for name in names),
         as_float32(alpha),
         as_float32(beta),
         variant,
         limits,
+        batch,
     )
 
 
@@ -86,6 +90,7 @@ def plan_aligned(
     beta: float,
     variant: Variant | None = None,
     limits: Limits = HARDWARE,
+    batch: Batch = ONE,
 ) -> LaunchPlan:
     """The plan of operands known not to overlap, in the order A, B, C, then those of the epilogue, which may be left
     out where they are packed and aligned; ``addresses`` are modulo 16.
@@ -96,7 +101,9 @@ def plan_aligned(
     if len(strides) == len(OPERANDS):
         strides = (*strides, *(packed(x, *size[:2]) for x in program.beside))
         addresses = (*addresses, *(0 for _ in program.beside))
-    return _planned(program, size, strides, addresses, alpha, beta, variant, limits)
+    if program.batched and not batch.strides:
+        batch = Batch(1, tuple((x.name, 0) for x in program.operands))
+    return _planned(program, size, strides, addresses, alpha, beta, variant, limits, batch)
 
 
 @lru_cache(maxsize=4096)
@@ -109,9 +116,10 @@ def _planned(
     beta: float,
     variant: Variant | None,
     limits: Limits,
+    batch: Batch,
 ) -> LaunchPlan:
     m, n, k = size
-    if m == 0 or n == 0:
+    if m == 0 or n == 0 or batch.count == 0:
         return LaunchPlan(())
     if alpha == 0.0 or k == 0:
         # A and B are not read: an alpha of NaN with an empty sum is no NaN either.
@@ -126,13 +134,16 @@ def _planned(
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
     }
     places["C"] = narrowed(program, places["C"], beside)
-    if variant is None:
+    if program.batched:
+        refuse_copies(program, places, strides)
+    elif variant is None:
         places = {name: repacked(program, name, place, (m, n, k)) for name, place in places.items()}
     chosen = _fitting(program, size=(m, n, k), places=places) if variant is None else variant
     if variant is not None:
         _refuse_variant(program, variant, (m, n, k), places)
     copies = tuple(p.copy for p in places.values() if p.copy is not None)
-    whole = panels(program, chosen, (m, n, k), alpha, beta, places | beside, limits)
+    all_panels = panels(program, chosen, (m, n, k), alpha, beta, places | beside, limits)
+    whole = [launch for panel in all_panels for launch in in_batches(program, panel, batch)]
     copied = sum(c.bytes for c in copies)
     if program.workspace is not None:
         pairs = [split(program, panel) for panel in whole]

@@ -15,9 +15,8 @@ from gemmgen.ir.kernel import ALONE, KernelIR, Param, Pipeline, Source
 from gemmgen.ir.types import VECTOR_BYTES
 from gemmgen.ir.variant import EXACT, Variant
 from gemmgen.ir.verifier import enabled, verify
-from gemmgen.isa.table import Completion
 from gemmgen.lower.asserts import assertions
-from gemmgen.lower.chain import params
+from gemmgen.lower.chain import params, strides
 from gemmgen.lower.engine import tensor_maps
 from gemmgen.lower.kernel import kernel_body
 from gemmgen.lower.layout import tile_array
@@ -28,6 +27,7 @@ from gemmgen.lower.program import program_of
 from gemmgen.lower.reduce import reduction
 from gemmgen.lower.scale import scaling
 from gemmgen.lower.scope import Scope
+from gemmgen.lower.speclines import commented_lines
 from gemmgen.lower.tiles import tile_copies
 from gemmgen.lower.walk import parts_of
 from gemmgen.tile.program import TileProgram
@@ -49,7 +49,7 @@ def lower(spec: Spec, variant: Variant = EXACT) -> KernelIR:
 def _lowered(spec: Spec, variant: Variant, written: tuple[Hashable, ...]) -> KernelIR:
     """Remembered with where the spec was written: the text has its comment, and accesses have its lines."""
     ir = lower_program(build(spec, variant))
-    source = Source(tuple(spec.to_text(comment=False).splitlines()), _file(spec), _origins(spec))
+    source = Source(commented_lines(spec), _file(spec), _origins(spec))
     first, then = (x and replace(x, source=source) for x in (ir.first, ir.then))
     ir = replace(ir, source=source, first=first, then=then)
     if enabled():
@@ -65,10 +65,13 @@ def _origins(spec: Spec) -> tuple[tuple[str, int], ...]:
 def _file(spec: Spec) -> str:
     """The spec's file, the same wherever the checkout lies: in its folder where that is ``specs``, else alone. A
     spec that was read from no file has the name that one would have."""
-    path = PurePath(spec.filename)
-    if spec.filename.startswith("<"):
-        return f"{spec.name}.gemm"
-    return f"specs/{path.name}" if path.parent.name == "specs" else path.name
+    file, mark, settings = spec.filename.partition(" --set ")
+    path = PurePath(file)
+    if file.startswith("<"):
+        shown = f"{spec.name}.gemm"
+    else:
+        shown = f"specs/{path.name}" if path.parent.name == "specs" else path.name
+    return f"{shown}{mark}{settings}"
 
 
 def lower_program(p: TileProgram) -> KernelIR:
@@ -81,6 +84,7 @@ def lower_program(p: TileProgram) -> KernelIR:
     w = parts_of(s, at)
     body = kernel_body(w, placement, shared, copies)
     maps = tensor_maps(p)
+    beside = p.beside if p.applied else ()
     sums = tuple(x.array for x in (w.sums, w.staged) if x is not None)
     return KernelIR(
         name=p.name,
@@ -88,7 +92,12 @@ def lower_program(p: TileProgram) -> KernelIR:
         summary=p.summary,
         constants=tuple(s.constants.values()),
         assertions=assertions(p),
-        params=(*_params(s), *params(p.beside if p.applied else ()), *(Param(m.name, "tensormap") for m in maps)),
+        params=(
+            *_params(s),
+            *_batch(p),
+            *params(beside),
+            *(Param(m.name, "tensormap") for m in maps),
+        ),
         threads=p.threads,
         grid=grid_of_blocks(s),
         shared=(*shared.values(), *w.syncs.arrays, *sums),
@@ -108,9 +117,22 @@ def lower_program(p: TileProgram) -> KernelIR:
     )
 
 
+def _batch(p: TileProgram) -> tuple[Param, ...]:
+    """The strides of a batch; the sums that a second kernel adds up lie one behind another."""
+    own = [x for x in p.matrices if not (x.name == "C" and p.second_kernel)]
+    return tuple(strides(own)) if p.batched else ()
+
+
+def _batch_note(p: TileProgram) -> tuple[str, ...]:
+    if not p.batched:
+        return ()
+    parts = f"{p.sums.parts} blocks" if p.sums.parts > 1 else "a block"
+    return (f"Launched with {parts} along z for each product of the batch.",)
+
+
 def _notes(p: TileProgram) -> tuple[str, ...]:
     """How the kernel is launched, where that is not as its parameters say."""
-    return (*_maps_note(p), *_persistent_note(p), *_split_note(p))
+    return (*_persistent_note(p), *_split_note(p), *_batch_note(p))
 
 
 def _persistent_note(p: TileProgram) -> tuple[str, ...]:
@@ -118,17 +140,6 @@ def _persistent_note(p: TileProgram) -> tuple[str, ...]:
         return ()
     blocks = f"a block along x for each tile of C, but with no more than {p.persistent}"
     return (f"Launched with {blocks}: then a block goes on to the tile that is as many behind its last.",)
-
-
-def _maps_note(p: TileProgram) -> tuple[str, ...]:
-    boxes = []
-    for c in p.landing(Completion.BARRIER):
-        tile = p.buffer(c.operand)
-        span = tile.dtype.bytes * tile.layout.extents[1] if tile is not None and tile.layout.swizzle else 0
-        permuted = f", rows swizzled over {span} bytes" if span else ""
-        box = f"{p.extent(p.contiguous(c.operand))} x {p.extent(p.strided(c.operand))}"
-        boxes.append(f"map{c.operand} of {c.operand} has boxes of {box} elements{permuted}")
-    return (f"Tensor maps (cuTensorMapEncodeTiled): {', '.join(boxes)}.",) if boxes else ()
 
 
 def _split_note(p: TileProgram) -> tuple[str, ...]:

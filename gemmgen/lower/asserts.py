@@ -19,12 +19,12 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
         ]
     elif any(x.name == "warp" for x in p.product.levels):
         found += [
-            Assertion("BM % WM == 0 && BN % WN == 0", "the block's tile is whole warp tiles"),
-            Assertion("WM % M_ITER == 0 && WN % N_ITER == 0", "a warp's tile is whole pieces"),
-            Assertion("(SUB_M / TM) * (SUB_N / TN) == 32", "32 lanes cover one piece of a warp's tile"),
+            Assertion("BM % WM == 0 && BN % WN == 0", "BM must be a multiple of WM, and BN of WN"),
+            Assertion("WM % M_ITER == 0 && WN % N_ITER == 0", "WM must be a multiple of M_ITER, and WN of N_ITER"),
+            Assertion("(SUB_M / TM) * (SUB_N / TN) == WARP", "(SUB_M / TM) * (SUB_N / TN) must be WARP"),
         ]
     elif thread.m > 1 or thread.n > 1:
-        found.append(Assertion("BM % TM == 0 && BN % TN == 0", "the block's tile is whole pieces of a thread"))
+        found.append(Assertion("BM % TM == 0 && BN % TN == 0", "BM must be a multiple of TM, and BN of TN"))
     found += [_vector(c.operand, p, c.width) for c in p.copies if c.width > 1]
     if p.output.tile is not None and p.output.width > 1:
         found.append(_vector("C", p, p.output.width))
@@ -32,16 +32,18 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
         found.append(_sums(p.sums.width))
     unroll = p.product.unroll
     if p.copies and unroll and unroll < p.extent("k"):
-        found.append(Assertion("BK % UNROLL == 0", "a tile is whole runs of unrolled steps"))
+        found.append(Assertion("BK % UNROLL == 0", "BK must be a multiple of UNROLL"))
     return tuple(found)
 
 
 def _sums(width: int) -> Assertion:
     each = f" * {width}" if width > 1 else ""
-    return Assertion(f"PIECES * THREADS{each} == BM * BN", "the pieces of all threads are the block's tile")
+    product = f"PIECES * THREADS{each}"
+    return Assertion(f"{product} == BM * BN", f"{product} must be BM * BN")
 
 
 def _vector(operand: str, p: TileProgram, width: int) -> Assertion:
     along = {"m": "BM", "n": "BN", "k": "BK"}[p.contiguous(operand)]
-    message = f"a line of the tile of {operand} is whole accesses of {p.matrix(operand).dtype.bytes * width} bytes"
-    return Assertion(f"{along} % {width} == 0", message)
+    size = p.matrix(operand).dtype.bytes * width
+    why = f"{operand} is {'stored' if operand == 'C' else 'copied'} {size} bytes at a time"
+    return Assertion(f"{along} % {width} == 0", f"{along} must be a multiple of {width}: {why}")

@@ -59,7 +59,7 @@ def _free(syncs: Syncs, turn: Turn, x: Sync) -> list[Stmt]:
     out: list[Stmt] = []
     parity = turn.parity
     if x.ahead < turn.k.depth:
-        parity = let(out, "lastPhase", parity ^ 1, "of a barrier that is new it counts as over")
+        parity = let(out, "lastPhase", parity ^ 1, "a new barrier counts as if this phase had completed")
     return [*out, *syncs.lower(x, At(turn.stage_of(x.ahead), parity))]
 
 

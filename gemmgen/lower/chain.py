@@ -6,7 +6,7 @@ beside them. The tile kernels and the second kernel of split-K lower it alike: t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gemmgen.ir.expr import Const, Expr, Var
@@ -28,7 +28,7 @@ from gemmgen.ir.nodes import (
     Stmt,
     Store,
 )
-from gemmgen.ir.types import VECTOR_BYTES, DType, EpilogueOperand
+from gemmgen.ir.types import VECTOR_BYTES, DType, EpilogueOperand, Matrix
 from gemmgen.isa.epilogue import Entry
 from gemmgen.lower.nest import nest
 from gemmgen.tile.program import TileProgram
@@ -71,7 +71,7 @@ def arrays(beside: Iterable[EpilogueOperand]) -> dict[str, Array | Pointer]:
     return {x.name: Array(x.name, "global", x.dtype, None, const=not x.written) for x in beside}
 
 
-def params(beside: Iterable[EpilogueOperand]) -> list[Param]:
+def params(beside: Sequence[EpilogueOperand]) -> list[Param]:
     """What a kernel takes for the operands of its chain."""
     found: list[Param] = []
     for x in beside:
@@ -80,7 +80,13 @@ def params(beside: Iterable[EpilogueOperand]) -> list[Param]:
         found.append(Param(x.name, "pointer", array, why=x.why))
         if x.matrix is not None:
             found.append(Param(x.matrix.leading, "size", why=x.matrix.leading_counts))
-    return found
+    return [*found, *strides(x for x in beside if x.batch)]
+
+
+def strides(operands: Iterable[Matrix | EpilogueOperand]) -> Iterator[Param]:
+    """What a kernel takes for batches."""
+    for x in operands:
+        yield Param(x.stride, "size", why=f"elements from one {x.name} of the batch to the next; 0: the same for all")
 
 
 def pointers(

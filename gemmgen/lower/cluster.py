@@ -72,7 +72,7 @@ class ClusterSums:
 
         each = (("p", at.m_iter, 1), ("i", at.tm, steps[0]), ("q", at.n_iter, 1), ("j", at.tn, steps[1]))
         first, *rest = nest(each, one)
-        why = "neighbouring threads' pieces are neighbours: no bank is asked for twice at a time"
+        why = "neighbouring threads access neighbouring words: no bank conflicts"
         return [replace(first, why=why) if isinstance(first, For | Store) else first, *rest]
 
     def _of(self, number: Expr) -> Ref:
@@ -105,7 +105,8 @@ class ClusterSums:
 
     def _number(self, out: list[Stmt], own: Expr) -> Expr:
         """Which piece of each thread the ``own``-th of this block's share is."""
-        rank = Var(BLOCK_Z.name, 0, self.s.p.sums.parts - 1, uniform=True)
+        last = self.s.p.sums.parts - 1
+        rank = self.s.part if self.s.p.batched else Var(BLOCK_Z.name, 0, last, uniform=True)
         return let(out, "number", rank * self.share + own)
 
     def _where(self, number: Expr, body: list[Stmt]) -> list[Stmt]:

@@ -10,6 +10,7 @@ from gemmgen.ir.nodes import Array, If, Section, Stmt
 from gemmgen.isa.table import Completion
 from gemmgen.lower.copy import TileCopy
 from gemmgen.lower.order import TILE, each_tile
+from gemmgen.lower.picture import stages_picture
 from gemmgen.lower.place import Placement
 from gemmgen.lower.scope import GRID_X, let
 from gemmgen.lower.tiles import Tiles, Turn, tiles_of
@@ -67,7 +68,7 @@ def _tile_of_c(w: Parts, turn: Turn, body: tuple[TileStmt, ...], start: Body) ->
     """One tile of C: the walk along K and the epilogue."""
     along, last = _halves(body)
     steps, turn = walk(w, turn, along)
-    main = Section("Main loop", (*start, *steps), _walk_why(w.s.p))
+    main = Section("Main loop", (*start, *steps), _walk_why(w.s.p), stages_picture(w.s.p, body))
     title = f"Epilogue: {_epilogue_title(w.s.p)}"
     end = Section(title, tuple(walk(w, turn, last)[0]), "" if w.staged is None else w.staged.tile.why)
     parts: Body = (main, end)

@@ -22,7 +22,7 @@ def tile_array(s: Scope, b: Buffer) -> Array:
         lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
     align = VECTOR_BYTES if b.over else s.p.copy(b.operand).via.align(b.layout)
     if b.layout.pad:
-        why = f"elements left empty after each row of {b.name}"
+        why = f"padding elements after each row of {b.name}"
         cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
     return Array(b.name, "shared", b.dtype, (*lead, rows, cols), align=align, over=b.over)
 

@@ -9,7 +9,7 @@ from gemmgen.ir.kernel import Constant
 from gemmgen.ir.nodes import Array, Ref, Section, Stmt
 from gemmgen.ir.types import F32, VECTOR_BYTES, DType
 from gemmgen.ir.variant import Variant
-from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, LDC, M, N, global_array, let
+from gemmgen.lower.scope import BLOCK_X, BLOCK_Y, BLOCK_Z, LDC, M, N, global_array, let, stride_of
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.transport import widest
 
@@ -19,7 +19,8 @@ THREADS = 256
 @dataclass(frozen=True)
 class Lines:
     """A block takes one of the ``lines`` of C: a row, or where C is stored by columns one of those. A thread has
-    ``width`` neighbours in it from element ``at`` on, where they are ``inside``."""
+    ``width`` neighbours in it from element ``at`` on, where they are ``inside``. ``batch``: where the C of the block's
+    product begins."""
 
     threads: Constant
     placement: Section
@@ -29,6 +30,7 @@ class Lines:
     inside: Expr
     grid: tuple[Expr, Expr, Expr]
     dtype: DType
+    batch: Expr = Const(0)  # noqa: RUF009
 
     def registers(self, name: str, dtype: DType = F32) -> Array:
         """One for each element of a thread."""
@@ -40,7 +42,7 @@ class Lines:
     @property
     def target(self) -> Ref:
         """The first element of this thread in C."""
-        return Ref(global_array("C", self.dtype), (BLOCK_X * LDC + self.at,))
+        return Ref(global_array("C", self.dtype), (self.batch + BLOCK_X * LDC + self.at,))
 
 
 def lines_of(p: TileProgram) -> Lines:
@@ -54,8 +56,9 @@ def lines_of(p: TileProgram) -> Lines:
     at = let(out, "at", thread * width, "first element of this thread")
     placement = Section("Placement: a block works on one line of C", tuple(out))
     return Lines(
-        threads, placement, lines, at, width, at.lt(along), (lines, (along + (run - 1)) // run, Const(1)), dtype
-    )
+        threads, placement, lines, at, width, at.lt(along), (lines, (along + (run - 1)) // run, Const(1)), dtype,
+        BLOCK_Z * stride_of(p.matrix("C")) if p.batched else Const(0),
+    )  # fmt: skip
 
 
 def elements_a_block(variant: Variant, dtype: DType) -> int:

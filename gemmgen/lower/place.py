@@ -9,7 +9,7 @@ from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
 from gemmgen.ir.types import DIMS, WARP
 from gemmgen.isa.mma import EIGHT, QUAD
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
-from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let
+from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let, stride_of
 from gemmgen.tile.program import Level, TileProgram
 
 
@@ -40,7 +40,7 @@ class Place:
     warp_col: Expr = Const(0)  # noqa: RUF009
 
 
-WARPS = "32 * (BM / WM) * (BN / WN)"
+WARPS = "WARP * (BM / WM) * (BN / WN)"
 """The threads of a block by its warps' tiles."""
 
 
@@ -56,6 +56,7 @@ def constants(s: Scope) -> None:
         wm, wn = piece.m * lane.m * thread.m, piece.n * lane.n * thread.n
         s.constant("WM", wm, str(wm), "rows of the block's tile that a warp computes")
         s.constant("WN", wn, str(wn), "columns of the block's tile that a warp computes")
+    s.constant("WARP", WARP, str(WARP), "lanes per warp")
     if p.product.math.by_warp:
         _tiles_of_mma(s)
         return
@@ -147,8 +148,9 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
     tn = named["TN"].expr if "TN" in named else one
     lane_level = s.p.product.level("lane")
     if _has_warps(s.p):
-        warp = let(out, "warp", s.tid // WARP)
-        lane = let(out, "lane", s.tid % WARP)
+        lanes = named["WARP"].expr
+        warp = let(out, "warp", s.tid // lanes)
+        lane = let(out, "lane", s.tid % lanes)
         wm, wn = named["WM"].expr, named["WN"].expr
         sub_m, sub_n = named["SUB_M"].expr, named["SUB_N"].expr
         warp_row = let(out, "warpRow", warp // (named["BN"].expr // wn))
@@ -183,8 +185,8 @@ def _lane(s: Scope) -> tuple[list[Stmt], Place]:
     eighth row and column from there on (see the instruction's sums)."""
     out: list[Stmt] = []
     c = {name: s.constants[name].expr for name in ("BN", "WM", "WN", "MMA_M", "MMA_N", "M_TILES", "N_TILES")}
-    warp = let(out, "warp", s.tid // WARP)
-    lane = let(out, "lane", s.tid % WARP)
+    warp = let(out, "warp", s.tid // s.constants["WARP"].expr)
+    lane = let(out, "lane", s.tid % s.constants["WARP"].expr)
     across = c["BN"] // c["WN"]
     warp_row = let(out, "warpRow", warp // across * c["WM"], "first row of this warp's tile in the block's")
     warp_col = let(out, "warpCol", warp % across * c["WN"], "and its first column")
@@ -236,6 +238,7 @@ def _edges(s: Scope) -> list[Stmt]:
 def _slice_of_k(s: Scope) -> list[Stmt]:
     """Which part of K this block sums, where several share it: whole steps of BK, nothing for a block too many."""
     if s.p.sums.parts == 1:
+        s.batch = BLOCK_Z if s.p.batched else s.batch
         return []
     out: list[Stmt] = []
     why = "blocks that share the sum over K of one tile of C"
@@ -243,9 +246,12 @@ def _slice_of_k(s: Scope) -> list[Stmt]:
     step = next((s.constants[x].expr for x in ("BK", "STEP_K") if x in s.constants), Const(1))
     whole = (K + (step * splits - 1)) // (step * splits) * step
     size = let(out, "sliceK", whole, "how much of K each of the SPLIT_K blocks sums, at most")
-    first = let(out, "firstK", BLOCK_Z * size, "where this block's part of K begins")
+    if s.p.batched:
+        s.batch = let(out, "batch", BLOCK_Z // splits, "which product of the batch this block is of")
+        s.part = let(out, "part", BLOCK_Z % splits, "and which part of K it has")
+    first = let(out, "firstK", s.part * size, "where this block's part of K begins")
     depth = Var("depth", 0, BIGGEST, uniform=True)
-    out.append(Let(depth, smaller(size, K - first), "and how long it is, where anything is left"))
+    out.append(Let(depth, smaller(size, K - first), "its length; 0 or less if nothing remains"))
     s.first_k, s.depth = first, depth
     return out
 
@@ -255,6 +261,8 @@ def _block_pointer(s: Scope, operand: str) -> Pointer:
     for dim in DIMS[operand]:
         scale: Expr = LEADING[operand] if dim == s.p.strided(operand) else Const(1)
         offset = offset + (s.first_k if dim == "k" else s.origin(dim)) * scale
+    if s.p.batched and not (operand == "C" and s.p.second_kernel):
+        offset = s.batch * stride_of(s.p.matrix(operand)) + offset
     if operand == "C" and s.p.second_kernel:
         # Each block's sums go to a matrix of their own.
         offset = BLOCK_Z * (M if s.p.contiguous("C") == "n" else N) * LDC + offset

@@ -17,11 +17,11 @@ from gemmgen.ir.nodes import (
     Section,
     Stmt,
 )
-from gemmgen.lower.chain import Element, Values, apply, arrays, params
+from gemmgen.lower.chain import Element, Values, apply, params, pointers, strides
 from gemmgen.lower.epilogue import put
 from gemmgen.lower.lines import Lines, launched_early, lines_of
 from gemmgen.lower.nest import nest
-from gemmgen.lower.scope import BETA, BLOCK_X, global_array
+from gemmgen.lower.scope import BETA, BLOCK_X, BLOCK_Z, global_array, stride_of
 from gemmgen.lower.syncs import beside
 from gemmgen.tile.order import order
 from gemmgen.tile.program import TileProgram
@@ -60,6 +60,7 @@ def reduction(p: TileProgram) -> KernelIR:
             Param("beta", "float"),
             Param("C", "pointer", global_array("C", x.dtype)),
             Param("ldc", "size"),
+            *(strides(p.matrices[2:]) if p.batched else ()),
             *params(p.beside),
         ),
         threads=x.threads.value,
@@ -80,11 +81,15 @@ def _sum(p: TileProgram, x: Lines, splits: Expr) -> list[Stmt]:
     width = x.width
     row, col = (BLOCK_X, x.at) if p.contiguous("C") == "n" else (x.at, BLOCK_X)
 
+    batch = {o.name: BLOCK_Z * stride_of(o) for o in p.beside} if p.batched else {}
+    begin, memory = pointers(p.beside, Const(0), Const(0), batch)
+
     def first(array: Array) -> Ref:
         return x.each(array, Const(0))
 
     def add(z: Expr) -> list[Stmt]:
-        source = Ref(WORKSPACE, (z * LDW * x.lines + BLOCK_X * LDW + x.at,))
+        slice_of = BLOCK_Z * splits + z if p.batched else z
+        source = Ref(WORKSPACE, (slice_of * LDW * x.lines + BLOCK_X * LDW + x.at,))
         more = nest([("v", width, 1)], lambda v: [_add(x.each(total, v), Read(x.each(part, v)))])
         return [Alloc(part), Load(first(part), source, width, None, "split_k"), *more]
 
@@ -100,7 +105,8 @@ def _sum(p: TileProgram, x: Lines, splits: Expr) -> list[Stmt]:
         *nest([("z", splits, 1)], add),
         *nest([("v", width, 1)], scale),
         If(BETA.ne(0), keep),
-        *apply(p, p.chain, Values(total, width, p.contiguous("C"), Element(row, col, arrays(p.beside)))),
+        *begin,
+        *apply(p, p.chain, Values(total, width, p.contiguous("C"), Element(row, col, memory))),
         *put(x.target, total, width, x.dtype, "split_k"),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gemmgen.ir.expr import Const
 from gemmgen.ir.kernel import KernelIR, Param
 from gemmgen.ir.nodes import Alloc, Compute, FBin, If, Load, Read, Scalar, Section, Store
+from gemmgen.lower.chain import strides
 from gemmgen.lower.lines import lines_of
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import BETA, global_array
@@ -41,6 +42,7 @@ def scaling(p: TileProgram) -> KernelIR:
             Param("beta", "float"),
             Param("C", "pointer", global_array("C", x.dtype)),
             Param("ldc", "size", why=p.matrix("C").leading_counts),
+            *(strides(p.matrices[2:]) if p.batched else ()),
         ),
         threads=x.threads.value,
         grid=x.grid,

@@ -9,7 +9,7 @@ from gemmgen.ir.expr import Const, Expr, Var, bounds, divisor_of, lift, value_of
 from gemmgen.ir.facts import is_uniform
 from gemmgen.ir.kernel import Constant
 from gemmgen.ir.nodes import Array, For, Let, Pointer, Stmt
-from gemmgen.ir.types import Dim, DType
+from gemmgen.ir.types import Dim, DType, EpilogueOperand, Matrix
 from gemmgen.tile.program import TileProgram
 
 # Sizes are below 2^31 by the launch plan; leading dimensions are 64-bit, and so is every offset made with one.
@@ -31,6 +31,11 @@ SIZES: dict[str, Var] = {"m": M, "n": N, "k": K}
 LEADING: dict[str, Var] = {"A": LDA, "B": LDB, "C": LDC}
 
 
+def stride_of(x: Matrix | EpilogueOperand) -> Var:
+    """The kernel's parameter that says how many elements apart neighbours in a batch are."""
+    return Var(x.stride, 0, None, uniform=True, dtype="i64")
+
+
 def global_array(name: str, dtype: DType) -> Array:
     """A matrix in global memory: A and B are only read."""
     return Array(name, "global", dtype, None, const=name != "C")
@@ -42,7 +47,8 @@ class Scope:
 
     ``depth`` is how far along K a block sums, from ``first_k`` on: all of it, unless blocks share it. ``tile_row`` and
     ``tile_col`` are which tile of C a block computes: its place in the grid, unless blocks go another way over C.
-    ``beside`` is where the tile's parts of the epilogue's operands begin, once that is known.
+    ``part`` is which part of K the block has, ``batch`` which product of a batch. ``beside`` is where the tile's parts
+    of the epilogue's operands begin, once that is known.
     """
 
     p: TileProgram
@@ -54,6 +60,8 @@ class Scope:
     tile_row: Expr = BLOCK_Y
     tile_col: Expr = BLOCK_X
     beside: Mapping[str, Array | Pointer] = field(default_factory=dict)
+    part: Expr = BLOCK_Z
+    batch: Expr = Const(0)  # noqa: RUF009
 
     def __post_init__(self) -> None:
         self.threads = self.p.threads

@@ -69,8 +69,13 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str, pa
     part = f"of {operand}'s tile this thread {does}{' first' if passes > 1 else ''}"
     number, place = s.tid // fast, s.tid % fast
     if patches:
-        patch = let(out, f"patch{operand}", s.tid // WARP, "which patch of 8 by 4 of the tile this warp copies first")
-        within = s.tid % WARP
+        patch = let(
+            out,
+            f"patch{operand}",
+            s.tid // s.constants["WARP"].expr,
+            "which patch of 8 by 4 of the tile this warp copies first",
+        )
+        within = s.tid % s.constants["WARP"].expr
         number = patch // (fast // PATCH) * (WARP // PATCH) + within // PATCH
         place = patch % (fast // PATCH) * PATCH + within % PATCH
     first = let(out, across.name, number, f"which {across.covers} {part}")
@@ -83,7 +88,7 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str, pa
             return body(first, at, Const(0), condition)
 
         return Lanes(tuple(out), Const(1), once, lambda number, body: once(body))
-    why = f"lines of the tile of {operand} that one pass of the block {does}"
+    why = f"rows of {operand}'s tile that one pass of the block {does}"
     by = s.constant(f"STRIDE_{operand}", stride, f"THREADS / {_atom(fast)}", why)
 
     def inside(line: Expr) -> Expr | None:

@@ -50,8 +50,8 @@ class Syncs:
         self.s = s
         stages = s.constants.get("STAGES")
         self.stages = stages.expr if stages else Const(s.p.pipeline.depth)
-        self.full = Array("tileReady", "shared", U64, (self.stages,), align=8)
-        self.empty = Array("tileFree", "shared", U64, (self.stages,), align=8)
+        self.full = Array("full", "shared", U64, (self.stages,), align=8)
+        self.empty = Array("empty", "shared", U64, (self.stages,), align=8)
         self.made = 0
 
     @property
@@ -96,7 +96,8 @@ class Syncs:
 
         def one(s: Expr) -> list[Stmt]:
             threads = self.s.constants["THREADS"].expr
-            arrivals = [Const(1), (threads + (WARP - 1)) // WARP if self.s.threads % WARP else threads // WARP]
+            lanes = self.s.constants["WARP"].expr
+            arrivals = [Const(1), (threads + (WARP - 1)) // lanes if self.s.threads % WARP else threads // lanes]
             return [Call(MBARRIER_INIT, (Ref(b, (s,)), n)) for b, n in zip(self.arrays, arrivals, strict=False)]
 
         each = nest([("s", self.stages, 1)], one, unroll=None)

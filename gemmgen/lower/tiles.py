@@ -68,7 +68,7 @@ def tiles_of(
     first: Var | None = None
     if s.p.pipeline.ragged_first:
         first = Var("firstTile", 1, s.p.extent("k"), uniform=True)
-        why = "how much of K the first of them takes: what whole ones leave, or a whole one"
+        why = "the K remainder, or a whole step if there is none: the first tile has this length"
         out.append(Let(first, depth - (number - 1) * bk, why))
     return replace(tiles, stages=stages, number=number, first=first), out
 
@@ -143,7 +143,7 @@ class Turn:
         if ahead > 0 and self.looping:
             return None
         end = k.first + (self.t + k.far(ahead)) * k.s.extent("k")
-        return let(out, "endK", end, "where this tile ends: past it, zeros")
+        return let(out, "endK", end, "end of this tile; elements beyond it are zeros")
 
     def comes_from(self, operand: str, ahead: int) -> Origin:
         """Where the tile ``ahead`` of an operand comes from."""

@@ -19,7 +19,7 @@ from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.mma import WarpFragments
 from gemmgen.lower.place import Place
 from gemmgen.lower.product import Fragments, Source
-from gemmgen.lower.scope import Scope, let, loop
+from gemmgen.lower.scope import Scope, let, loop, stride_of
 from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
@@ -137,7 +137,9 @@ def _finish(w: Parts) -> list[Stmt]:
 
 
 def _store(w: Parts) -> list[Stmt]:
-    begin, w.s.beside = pointers(w.s.p.beside if w.s.p.applied else (), w.s.origin("m"), w.s.origin("n"), {})
+    beside = w.s.p.beside if w.s.p.applied else ()
+    batch = {x.name: w.s.batch * stride_of(x) for x in beside} if w.s.p.batched else {}
+    begin, w.s.beside = pointers(beside, w.s.origin("m"), w.s.origin("n"), batch)
     if w.sums is not None:
         return [*begin, *w.sums.finish(w.guarded)]
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)

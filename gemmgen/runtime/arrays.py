@@ -121,8 +121,9 @@ def current_stream(*arrays: Any) -> int:
     return LEGACY_STREAM
 
 
-def empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, stream: int) -> Any:
-    """A new matrix of the same library and GPU as ``like``, contiguous along rows (order "row") or columns ("col").
+def empty(like: ArrayView, shape: tuple[int, ...], dtype: str, order: str, stream: int) -> Any:
+    """A new matrix of the same library and GPU as ``like``, contiguous along rows (order "row") or columns ("col"); or
+    a batch of them.
 
     It may be used on ``stream`` at once. Raises LaunchError where memory runs out.
     """
@@ -132,13 +133,20 @@ def empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, strea
         case "cupy":
             cupy = sys.modules["cupy"]
             with like.owner.device, _cupy_stream(cupy, stream):
-                return cupy.empty(shape, dtype, order="C" if order == "row" else "F")
+                made = cupy.empty(_laid(shape, order), dtype)
+                return made if order == "row" else made.swapaxes(-1, -2)
         case "cuda":
             return DeviceArray.empty(shape, dtype, like.device, order=order)
         case "numpy":
             import numpy as np
 
-            return np.empty(shape, numpy_dtype(dtype), order="C" if order == "row" else "F")
+            new = np.empty(_laid(shape, order), numpy_dtype(dtype))
+            return new if order == "row" else new.swapaxes(-1, -2)
+
+
+def _laid(shape: tuple[int, ...], order: str) -> tuple[int, ...]:
+    """The shape with the contiguous dimension last."""
+    return shape if order == "row" else (*shape[:-2], shape[-1], shape[-2])
 
 
 def to_host(x: Any) -> Any:
@@ -194,15 +202,15 @@ def _torch_stream(torch: Any, device: int) -> int:
     return int(raw(device) if raw is not None else torch.cuda.current_stream(device).cuda_stream)
 
 
-def _torch_empty(like: ArrayView, shape: tuple[int, int], dtype: str, order: str, stream: int) -> Any:
+def _torch_empty(like: ArrayView, shape: tuple[int, ...], dtype: str, order: str, stream: int) -> Any:
     torch = sys.modules["torch"]
-    size = shape if order == "row" else shape[::-1]
+    size = _laid(shape, order)
     if stream == _torch_stream(torch, like.device):
         out = torch.empty(size, dtype=getattr(torch, dtype), device=like.owner.device)
     else:  # torch hands out memory that is free on the current stream, so the stream of use must be current
         with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=like.owner.device)):
             out = torch.empty(size, dtype=getattr(torch, dtype), device=like.owner.device)
-    return out if order == "row" else out.t()
+    return out if order == "row" else out.mT
 
 
 def _is_cupy(x: Any) -> bool:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.launch.batches import product_shape
 from gemmgen.launch.beside import refuse_names, refuse_type
 from gemmgen.runtime import copies, memory
 from gemmgen.runtime.arrays import (
@@ -30,7 +31,6 @@ from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 
 if TYPE_CHECKING:
     from gemmgen.ir.program import Part
-    from gemmgen.ir.types import EpilogueOperand, Matrix
     from gemmgen.ir.variant import Variant
     from gemmgen.launch import Launch, LaunchPlan
     from gemmgen.runtime.copies import Copies
@@ -70,9 +70,9 @@ class GpuGemm:
     def __init__(self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None) -> None:
         self.spec = spec
         self._beside = spec.beside
-        operands: tuple[Matrix | EpilogueOperand, ...] = (*spec.matrices, *self._beside)
-        self._types = {x.name: x.dtype for x in operands}
-        self._orders = {x.name: x.order for x in operands}
+        self._batched = spec.has("batched")
+        self._types = {x.name: x.dtype for x in spec.operands}
+        self._orders = {x.name: x.order for x in spec.operands}
         self.variant = variant
         self._module_for = module_for
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class GpuGemm:
         """
         at = current_stream(A, B, C) if stream is None else stream_pointer(stream)
         if C is None:
-            plain = stream is None and beta == 0.0 and self.spec.C.order == "row"
+            plain = stream is None and beta == 0.0 and self.spec.C.order == "row" and not self._batched
             C = torch_new(A, B, self._types["C"].numpy) if plain else None
             C = self._new(A, B, beta, at) if C is None else C
         if named or self._beside:
@@ -184,9 +184,7 @@ class GpuGemm:
         at = PER_THREAD_STREAM if stream is None else stream_pointer(stream)
         orders = self._orders
         written = {"C", *(x.name for x in self._beside if x.written)}
-        packed = {
-            x: np.require(v, self._types[x].numpy_dtype, "C" if orders[x] == "row" else "F") for x, v in given.items()
-        }
+        packed = {x: _in_order(np.asarray(v, self._types[x].numpy_dtype), orders[x]) for x, v in given.items()}
         with on_device(device.ordinal):
             starts, total = {}, 0
             for name, values in packed.items():
@@ -214,11 +212,11 @@ class GpuGemm:
         if beta != 0.0:
             raise ArgumentError(f"beta is {beta} and C is None: there is no C to add; pass C, or beta=0")
         a, b = view(A, "A", stream), view(B, "B", stream)
-        _two_dimensions(a, "A")
-        _two_dimensions(b, "B")
+        _two_dimensions(a, "A", self._batched)
+        _two_dimensions(b, "B", self._batched)
         if a.device == HOST:
             raise ArgumentError("operands must be on one device: A on the host, B on a GPU")
-        shape, order = (a.shape[0], b.shape[1]), self.spec.C.order
+        shape, order = product_shape(a.shape, b.shape), self.spec.C.order
         if is_current(a.device):
             return empty(a, shape, self._types["C"].numpy, order, stream)
         with on_device(a.device):
@@ -285,7 +283,7 @@ class GpuGemm:
         )
 
     def _check(self, name: str, x: ArrayView) -> None:
-        _two_dimensions(x, name)
+        _two_dimensions(x, name, self._batched)
         wanted = self._types[name].numpy
         if x.dtype != wanted:
             raise ArgumentError(f"{name} has element type {x.dtype}; {self.spec.name} wants {wanted}")
@@ -328,11 +326,21 @@ def _rounded(size: int) -> int:
     return -(-size // copies.ALIGN) * copies.ALIGN
 
 
+def _in_order(values: Any, order: str) -> Any:
+    """The array without gaps, each of its matrices in an order; itself where it is so already."""
+    import numpy as np
+
+    if order == "row" or values.ndim < 2:
+        return np.ascontiguousarray(values).reshape(values.shape)
+    turned = np.ascontiguousarray(values.swapaxes(-1, -2))
+    return turned.swapaxes(-1, -2)
+
+
 def _packed(values: Any, address: int, order: str, device: int, dtype: str) -> ArrayView:
     """A packed matrix, or vector, on the device."""
-    strides = tuple(s // values.itemsize for s in values.strides)
-    if values.ndim == 2:
-        strides = (values.shape[1], 1) if order == "row" else (1, values.shape[0])
+    *batch, m, n = (1, *values.shape) if values.ndim == 1 else values.shape
+    one = (n, 1) if order == "row" else (1, m)
+    strides = one[1:] if values.ndim == 1 else (*(m * n for _ in batch), *one)
     return ArrayView(address, values.shape, strides, dtype, device, False, "cuda", values)
 
 
@@ -345,8 +353,8 @@ def _one_device(views: dict[str, ArrayView]) -> None:
         raise ArgumentError(f"operands must be on one device: {said}")
 
 
-def _two_dimensions(x: ArrayView, name: str) -> None:
-    if len(x.shape) != 2:
+def _two_dimensions(x: ArrayView, name: str, batched: bool) -> None:
+    if len(x.shape) != 2 and not (batched and len(x.shape) == 3):
         raise ArgumentError(f"{name} has {len(x.shape)} dimensions, shape {tuple(x.shape)}; a matrix has 2")
 
 

@@ -55,7 +55,7 @@ def check_resources(limits: LaunchLimits, threads: int, registers: int, shared_b
         fit = limits.registers_per_block // a_warp * WARP
         most = limits.registers_per_block // warps // REGISTER_UNIT * REGISTER_UNIT // WARP
         raise LaunchError(
-            f"{threads} threads x {registers} registers = {threads * registers} registers a block "
+            f"{threads} threads x {registers} registers = {threads * registers} registers per block "
             f"({threads} x {a_warp // WARP} = {warps * a_warp} as they are handed out), "
             f"over the limit of {limits.registers_per_block}: "
             f"at most {fit} threads fit with {registers} registers, or {threads} threads with at most {most} registers"

@@ -7,6 +7,7 @@ import functools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import LaunchError
@@ -26,8 +27,8 @@ class DeviceArray:
     def __init__(
         self,
         address: int,
-        shape: tuple[int, int],
-        strides: tuple[int, int],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
         dtype: str,
         device: int,
         owner: DeviceArray | None = None,
@@ -40,11 +41,12 @@ class DeviceArray:
         self.owner = owner  # whose memory this is a part of
 
     @classmethod
-    def empty(cls, shape: tuple[int, int], dtype: str, device: int, *, order: str = "row") -> DeviceArray:
+    def empty(cls, shape: tuple[int, ...], dtype: str, device: int, *, order: str = "row") -> DeviceArray:
         """Memory with no set content. Raises LaunchError where there is not enough."""
         with on_device(device):
-            address = int(call("cuMemAlloc", max(shape[0] * shape[1], 1) * numpy_dtype(dtype).itemsize))
-        strides = (shape[1], 1) if order == "row" else (1, shape[0])
+            address = int(call("cuMemAlloc", max(prod(shape), 1) * numpy_dtype(dtype).itemsize))
+        m, n = shape[-2:]
+        strides = (*(m * n for _ in shape[:-2]), *((n, 1) if order == "row" else (1, m)))
         return cls(address, shape, strides, dtype, device)
 
     def part(self, offset: int, shape: tuple[int, int]) -> DeviceArray:

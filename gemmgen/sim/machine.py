@@ -195,7 +195,7 @@ class Machine:
 
     def _global(self, name: str, array: GlobalArray) -> Memory:
         leading = int(self.scalars.get(f"ld{name.lower()}", 0))
-        if name not in DIMS:
+        if name not in DIMS or self.ir.matrix(name).batch:  # of a batch, from the first matrix to the last
             whole = array.data.size - array.offset if array.extent is None else array.extent
             array = GlobalArray(array.data, array.offset, array.alignment, whole)
             return global_memory(name, array, (1, whole), 0, "row", self.report)

@@ -22,11 +22,13 @@ OPERANDS = ("A", "B", "C")
 CHAINS = tuple(row.fields[0] for row in SETTINGS if row.form == "chain")
 NAMES: tuple[str, ...] = (*SIZES, *NUMBERS, *OPTIONS, *WORDS, *CHAINS, *OPERANDS, "accumulate", *SWITCHES)
 """What may stand before the ``=``."""
+TOGGLE_HINT = "name the toggle itself, like --set float4=on"
 
 
 def assigned(spec: Spec, settings: Iterable[str]) -> Spec:
     """``spec`` with each ``NAME=VALUE``, checked. Raises SpecError for one that cannot be read, or where the result is
     not legal; a setting that is given twice is a mistake too."""
+    settings = tuple(settings)
     changes: dict[str, Any] = {}
     use, found, seen = set(spec.use), list[Problem](), set[str]()
     for text in settings:
@@ -35,7 +37,8 @@ def assigned(spec: Spec, settings: Iterable[str]) -> Spec:
         if not equals or not name or not value:
             found.append(Problem(f"--set {quoted(text)} is not NAME=VALUE", "write it like --set stages=2"))
         elif name not in NAMES:
-            found.append(Problem(f"--set {quoted(text)}: unknown setting {quoted(name)}", did_you_mean(name, NAMES)))
+            hint = TOGGLE_HINT if name == "use" else did_you_mean(name, NAMES)
+            found.append(Problem(f"--set {quoted(text)}: unknown setting {quoted(name)}", hint))
         elif name in seen:
             found.append(Problem(f"--set {name} is given twice", "keep one of the two"))
         elif name in SWITCHES:
@@ -47,7 +50,10 @@ def assigned(spec: Spec, settings: Iterable[str]) -> Spec:
         raise SpecError(found, spec.filename)
     if use != set(spec.use):
         changes["use"] = frozenset(use)
-    return spec.replace(**changes) if changes else spec
+    changes = {name: value for name, value in changes.items() if getattr(spec, name) != value}
+    if not changes:
+        return spec
+    return spec.replace(**changes, filename=" --set ".join([spec.filename, *settings]))
 
 
 def _switch(use: set[str], name: str, value: str) -> list[Problem]:

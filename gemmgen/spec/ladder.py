@@ -26,7 +26,7 @@ LADDER = (
     "skinny",
 )
 
-EXAMPLES = ("gemm_bias_gelu",)
+EXAMPLES = ("gemm_bias_gelu", "batched")
 """Specs beside the ladder that show what a product can be asked for."""
 
 

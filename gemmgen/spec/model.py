@@ -42,14 +42,14 @@ class Toggle:
 
 TOGGLES: tuple[Toggle, ...] = (
     Toggle("coalescing", "consecutive lanes walk along rows, the contiguous dimension, in every global access"),
-    Toggle("smem", "stage tiles of A and B in shared memory, so that each element is fetched once a block"),
+    Toggle("smem", "stage tiles of A and B in shared memory, so that each element is loaded once per block"),
     Toggle(
         "transposeA",
         "store the A tile transposed, so that a thread's rows of it are contiguous",
         needs=("smem",),
         math="fma",
     ),
-    Toggle("float4", "move 16 bytes an access instead of 4", needs=("smem",), lanes=True),
+    Toggle("float4", "move 16 bytes per access instead of 4", needs=("smem",), lanes=True),
     Toggle(
         "warptile",
         "every warp owns a contiguous tile of the block, in m_iter x n_iter pieces",
@@ -61,46 +61,49 @@ TOGGLES: tuple[Toggle, ...] = (
         "copy tiles to shared memory asynchronously, bypassing registers; with tma, the one that is transposed",
         needs=("smem",),
     ),
-    Toggle("tma", "let the tensor memory accelerator copy whole tiles (sm_90)", needs=("smem", "float4")),
-    Toggle("spread", "start a tile's copies a few at a time between the products", needs=("cpasync",)),
-    Toggle("raggedFirst", "take what whole tiles leave of K first, so that later copies check no K", needs=("smem",)),
-    Toggle("release", "each warp releases a tile by itself, so that none waits for the others", needs=("tma",)),
-    Toggle("prefetch", "fetch the fragments of step k + 1 before the products of step k", needs=("smem",)),
+    Toggle("tma", "the Tensor Memory Accelerator copies whole tiles (sm_90)", needs=("smem", "float4")),
+    Toggle("spread", "issue a tile's copies a few at a time, between the products", needs=("cpasync",)),
+    Toggle("raggedFirst", "process the K remainder first, so that later copies need no check of K", needs=("smem",)),
+    Toggle("release", "each warp releases a stage by itself, without a block-wide barrier", needs=("tma",)),
+    Toggle("prefetch", "load the fragments of step k + 1 before the products of step k", needs=("smem",)),
     Toggle(
         "alongK",
-        "keep A's tile row-major and fetch several steps of k of a row at once",
+        "keep A's tile row-major and load several steps of k per access",
         needs=("smem", "float4"),
         math="fma",
     ),
     Toggle("ldmatrix", "load the fragments of mma by ldmatrix, four 8x8 matrices at once", needs=("smem",), math="mma"),
     Toggle(
         "smemSwizzle",
-        "permute pieces of a tile's rows in shared memory against bank conflicts: A's, and with mma B's too",
+        "permute chunks of a tile's rows in shared memory to avoid bank conflicts: A's, and with mma B's",
         needs=("smem",),
         fma_needs=("alongK",),
     ),
     Toggle(
         "directB",
-        "fetch B from global memory straight into registers, past shared memory",
+        "load B from global memory into registers, bypassing shared memory",
         needs=("smem",),
         math="fma",
     ),
     Toggle(
         "snake",
-        "walk every other row of the outer product backwards, so that a register is used twice running",
+        "process every other row of the outer product backwards, so that an FMA reuses an operand of the previous one",
         math="fma",
     ),
     Toggle(
         "stageC",
-        "C's tile passes through shared memory, so that consecutive lanes store neighbours of a whole row of C",
+        "write C through shared memory, so that consecutive lanes store whole rows of C",
         needs=("smem",),
     ),
-    Toggle("clusterReduce", "split_k's blocks (2 to 8) add up as a cluster, in one kernel (sm_90)", needs=("smem",)),
-    Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order, in one pass: bits may not repeat"),
-    Toggle("dependentLaunch", "split_k's second kernel is launched while the first still runs (sm_90)"),
+    Toggle(
+        "clusterReduce", "split_k's blocks (2 to 8) form a cluster and add up in one kernel (sm_90)", needs=("smem",)
+    ),
+    Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order: results may differ in the last bits"),
+    Toggle("batched", "compute a batch of products in one launch; an operand without a batch, or of one, is shared"),
+    Toggle("dependentLaunch", "launch split_k's second kernel while the first still runs (sm_90)"),
     Toggle(
         "separators",
-        "close each step along k, so that the compiler keeps loads in place",
+        "keep the compiler from moving loads across steps along k",
         needs=("prefetch",),
         math="fma",
     ),
@@ -155,7 +158,7 @@ class Spec:
     )
     thread: tuple[int, int] = setting(
         (1, 1),
-        "rows and columns of C in one contiguous piece of a thread's work",
+        "rows and columns of C in one contiguous piece of a thread's tile",
         line="tile thread",
         form="sizes",
         parts=("TM", "TN"),
@@ -176,7 +179,7 @@ class Spec:
     )
     math: str = setting(
         "fma",
-        "how the block multiplies: by multiply-adds of each thread, or by tensor cores (mma) in tiles of this shape",
+        "how a block multiplies: FMAs of each thread, or tensor cores (mma) in tiles of this shape",
         line="math",
         form="math",
         choices=NAMES,
@@ -184,7 +187,7 @@ class Spec:
     )
     arch: str | None = setting(
         None,
-        "architecture to compile for; left out, the caller's or the GPU's",
+        "architecture to compile for; default: the caller's or the GPU's",
         line="arch",
         form="word",
         pattern=ARCH_FORM,
@@ -193,9 +196,9 @@ class Spec:
     stages: int = setting(
         1, "tiles of K in flight in shared memory", line="stages", form="number", choices=(1, 2, 3, 4, 5, 6, 7, 8)
     )
-    unroll: int = setting(0, "steps along k in the main loop's text; 0 for all of a tile", line="unroll", form="number")
-    pad_a: int = setting(0, "elements left empty after each row of A's shared tile", line="pad_a", form="number")
-    pad_b: int = setting(0, "elements left empty after each row of B's shared tile", line="pad_b", form="number")
+    unroll: int = setting(0, "unrolled steps along k; 0: all of a tile", line="unroll", form="number")
+    pad_a: int = setting(0, "padding elements after each row of A's shared tile", line="pad_a", form="number")
+    pad_b: int = setting(0, "padding elements after each row of B's shared tile", line="pad_b", form="number")
     lanes_k: int = setting(
         1,
         "neighbouring lanes that share the sum over K of the same elements of C, each with runs of 16 bytes along K",
@@ -205,34 +208,34 @@ class Spec:
     )
     split_k: int = setting(
         1,
-        "blocks that share the sum over K of a tile; a second kernel adds up, or they with clusterReduce or atomics",
+        "blocks that share the sum over K of a tile; a second kernel adds their sums, or clusterReduce or atomics",
         line="split_k",
         form="number",
         most=65535,
     )
     min_blocks: int = setting(
         0,
-        "blocks that a multiprocessor must hold, which limits registers; 0: any",
+        "least blocks per SM, which limits registers; 0: any",
         line="min_blocks",
         form="number",
         most=32,
     )
     cta_swizzle: int = setting(
         0,
-        "rows of tiles of C that blocks go down before the next column of tiles, for L2; 0: along each row",
+        "rows of tiles per group, for L2 reuse: blocks go down a group before the next column; 0: row by row",
         line="cta_swizzle",
         form="number",
         most=256,
     )
     persistent: int = setting(
         0,
-        "blocks that are launched, of which each computes tile after tile of C; 0: a block for each tile",
+        "persistent blocks, each of which computes several tiles of C; 0: one block per tile",
         line="persistent",
         form="number",
         most=65535,
     )
     tune: tuple[tuple[str, tuple[Any, ...]], ...] = setting(
-        (), "values of a setting (on and off for a toggle) from which `gemmgen tune` chooses", line="tune", form="tune"
+        (), "values of a setting that `gemmgen tune` tries; on and off for a toggle", line="tune", form="tune"
     )
     filename: str = field(default="<spec>", compare=False)
     comment: str = field(default="", compare=False)
@@ -280,7 +283,8 @@ class Spec:
     def matrices(self) -> tuple[Matrix, Matrix, Matrix]:
         """A, B and C: their types and how they lie. A type that does not exist, which the checks report, is float32."""
         operands = zip("ABC", (self.A, self.B, self.C), strict=True)
-        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES.get(o.dtype, F32), o.order) for x, o in operands)
+        batch = self.has("batched")
+        a, b, c = (Matrix(x, DIMS[x], ELEMENT_TYPES.get(o.dtype, F32), o.order, batch) for x, o in operands)
         return a, b, c
 
     @property
@@ -289,6 +293,11 @@ class Spec:
         from gemmgen.isa.epilogue import chain_of, operands_of
 
         return operands_of(chain_of(self.epilogue), self.matrices[2]) if self.epilogue else ()
+
+    @property
+    def operands(self) -> tuple[Matrix | EpilogueOperand, ...]:
+        """A, B, C and what the epilogue takes besides."""
+        return (*self.matrices, *self.beside)
 
     @property
     def way(self) -> Math:

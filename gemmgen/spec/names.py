@@ -79,8 +79,8 @@ ASSEMBLER_NAMES = _words("""
 # Identifiers that stand outside the kernel in the CUDA text that gemmgen writes, or have linkage. A name inside the
 # kernel hides the kernel's own and clashes with nothing. A test holds that every one is here.
 FILE_SCOPE_NAMES = _words("""
-    BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARPS STRIDE_A STRIDE_B STRIDE_C STAGES PAD_A PAD_B PAD_C
-    UNROLL LANES_K VECTOR STEP_K TILE_BYTES SPLIT_K PIECES SHARE GROUP_M TensorMap dynamicShared
+    BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARP WARPS STRIDE_A STRIDE_B STRIDE_C STAGES PAD_A PAD_B
+    PAD_C UNROLL LANES_K VECTOR STEP_K TILE_BYTES SPLIT_K PIECES SHARE GROUP_M TensorMap dynamicShared
     as_float2 as_float4 load_global_float load_global_float2 load_global_float4
     load_shared_float load_shared_float2 load_shared_float4 load_cluster_float load_cluster_float2 load_cluster_float4
     shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero cp_async16_or_zero

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, BinaryIO
 
 from gemmgen.diagnostics import MAX_PROBLEMS, ArgumentError, Problem, Source, Span, SpecError, quoted
 from gemmgen.spec.check import notes, problems
@@ -72,10 +72,15 @@ def load(path: str | os.PathLike[str], fits: Fits = lambda _: True) -> Spec:
     filename = os.fspath(path)
     try:
         with open(filename, "rb") as file:
-            data = file.read(MAX_TEXT + 1)
+            return read(file, filename, fits)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SpecError([Problem(f"cannot read the spec: {reason}")], filename) from None
+
+
+def read(file: BinaryIO, filename: str, fits: Fits = lambda _: True) -> Spec:
+    """The spec in an open file, which errors call ``filename``. Raises SpecError, and OSError where reading fails."""
+    data = file.read(MAX_TEXT + 1)
     if len(data) > MAX_TEXT:
         raise SpecError([_too_long()], filename)
     return parse(decoded(data, filename), filename, fits)

@@ -81,6 +81,10 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
         yield Problem(message, hint, s.span("persistent", "use clusterReduce"))
     if s.spec.has("tma"):
         yield from _tma(s)
+        if s.spec.has("batched"):
+            message = "batched moves from matrix to matrix by strides, and a tensor map of tma is of one matrix"
+            hint = either(_instead(s, "tma", "cpasync"), s.leaving("batched")) or "leave one of the two out"
+            yield Problem(message, hint, s.span("use batched", "use tma"))
 
 
 def beside_tma(spec: Spec) -> frozenset[str]:

@@ -210,6 +210,11 @@ class TileProgram:
     """What becomes of alpha * acc + beta * C before it is stored as C, by the kernel that stores it."""
 
     @property
+    def batched(self) -> bool:
+        """Whether a launch computes a batch of products."""
+        return self.matrix("C").batch
+
+    @property
     def applied(self) -> tuple[Entry, ...]:
         """The entries of the chain that the main kernel applies: none where a second kernel stores C."""
         return () if self.second_kernel else self.chain
@@ -258,7 +263,7 @@ class TileProgram:
         """Names and bytes of the arrays of barriers that say when tiles have landed, and may be overwritten."""
         if not self.landing(Completion.BARRIER):
             return []
-        names = ("tileReady", "tileFree") if self.pipeline.release else ("tileReady",)
+        names = ("full", "empty") if self.pipeline.release else ("full",)
         return [(name, BARRIER_BYTES * self.pipeline.depth) for name in names]
 
     @property

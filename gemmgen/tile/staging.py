@@ -66,16 +66,16 @@ def _why(length: int, pad: int, stores: Accesses, loads: Accesses, best: bool) -
     """What the banks make of lines of ``length`` and the padding. ``best``: it is the best for just these accesses."""
     found = [(x.wavefronts(length + pad), x.ideal(length + pad)) for x in (stores, loads)]
     if all(taken == ideal for taken, ideal in found):
-        apart = "rows set apart so that " if pad else ""
-        return f"{apart}no bank is asked for two words at a time, as sums are stored and as lines are loaded"
+        how = "rows are padded: " if pad else ""
+        return f"{how}no bank conflicts, neither where sums are stored nor where rows are loaded"
     said = [
         f"{what} {taken / ideal:.3g}"
-        for what, (taken, ideal) in zip(("stores of sums take", "loads of lines take"), found, strict=True)
+        for what, (taken, ideal) in zip(("stores of sums take", "loads of rows take"), found, strict=True)
         if taken > ideal
     ]
-    still = "with rows set apart, " if pad else ""
-    fewest = ", the fewest that a padding leaves" if best else ""
-    return f"{still}{' and '.join(said)} times the wavefronts they would without bank conflicts{fewest}"
+    still = "with padded rows, " if pad else ""
+    fewest = ", the fewest of any padding" if best else ""
+    return f"{still}{' and '.join(said)} times the wavefronts of accesses without bank conflicts{fewest}"
 
 
 # --- Who is where -----------------------------------------------------------------------------------------------------

@@ -102,15 +102,15 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             yield _fragment(p, s)
         case Multiply(behind):
             by = f"   by {p.product.math.name}" if p.product.math.by_warp else ""
-            yield f"acc += a x b of the step before{by}" if behind else f"acc += a x b{by}"
+            yield f"acc += a x b of the previous step{by}" if behind else f"acc += a x b{by}"
         case AddLanes():
             yield f"acc = the sum of acc over each {p.product.lanes_k} neighbouring lanes"
         case Publish():
-            yield f"sums = acc   {_piece(p)} bytes a store, in the place of {_tiles(p)}"
+            yield f"sums = acc   {_piece(p)} bytes per store, in the place of {_tiles(p)}"
         case Gather():
             yield f"parts = this block's share of the sums of every block   {_piece(p)} bytes"
         case Leave():
-            yield f"Cs = acc   {F32.bytes * p.output.left} bytes a store, in the place of {_tiles(p)}"
+            yield f"Cs = acc   {F32.bytes * p.output.left} bytes per store, in the place of {_tiles(p)}"
         case Finish(gathered, staged):
             yield from _finish(p, gathered, STAGED if staged else "acc")
         case Prepare() | AddUp():
@@ -157,11 +157,11 @@ def _finish(p: TileProgram, gathered: bool, sums: str) -> Iterator[str]:
     note = f", inside {edges} only" if edges else ""
     lanes = f", consecutive threads along {p.contiguous('C')}" if p.output.tile is not None else ""
     size = p.stored.bytes * p.output.width
-    stored = f"{size} bytes a store{lanes}{note}"
+    stored = f"{size} bytes per store{lanes}{note}"
     if gathered:
         yield f"C[bm, bn], this block's share = alpha * (the parts, added up in their order) + beta * C   {stored}"
     elif isinstance(p.sums, InMemory):
-        yield f"C[bm, bn] += alpha * {sums}   {size} bytes an atomic addition{note}, in no fixed order"
+        yield f"C[bm, bn] += alpha * {sums}   {size} bytes per atomic addition{note}, in no fixed order"
     elif p.sums.parts == 1:
         yield f"C[bm, bn] = alpha * {sums} + beta * C   {stored}"
     else:
@@ -193,7 +193,7 @@ def _copy(p: TileProgram, c: Copy, ahead: int, part: str) -> str:
     verb = "copy" if c.via.lands is Completion.NOW else "start to copy"
     text = f"{verb} {'registers' if part == 'put' else where} -> {to}"
     if part != "put":
-        text += f"  {buffer.dtype.bytes * c.width} bytes a load"
+        text += f"  {buffer.dtype.bytes * c.width} bytes per load"
     if buffer.layout.contiguous != p.contiguous(c.operand) and part != "fetch":
         text += f", {c.width} transposed stores" if c.width > 1 else ", transposed"
     text += f", consecutive threads along {c.lanes}"

@@ -72,7 +72,7 @@ def _judge(spec: Spec, built: Built) -> Compiled | Failed:
         return Compiled()
     registers, spilled = built.resources.registers, built.resources.spill_bytes
     if spilled:
-        return Failed("spills", f"{spilled} bytes a thread go from registers to memory ({registers} registers)")
+        return Failed("spills", f"{spilled} bytes per thread spill to local memory ({registers} registers)")
     stall = _port_stall(spec, built.code)
     if isinstance(stall, Failed):
         return stall

@@ -282,7 +282,7 @@ class Tuning:
         """Whether the candidate compiles to what may be timed; waits for that, and notes why not."""
         found = self._building[i].result()
         if isinstance(found, Compiled) and found.spill_bytes:
-            found = Failed("spills", f"{found.spill_bytes} bytes a thread go from registers to memory")
+            found = Failed("spills", f"{found.spill_bytes} bytes per thread spill to local memory")
         if isinstance(found, Failed):
             self._fail(i, found)
             return False

@@ -32,7 +32,7 @@ class Verification:
 
     ok: bool
     max_error: float
-    where: tuple[int, int] | None = None
+    where: tuple[int, ...] | None = None
     got: float | None = None
     want: float | None = None
     bound: float | None = None
@@ -47,7 +47,7 @@ class Verification:
             return f"FAIL: {self.reason}"
         if self.where is None:
             return "PASS: C has no elements"
-        element = f"C[{self.where[0]}, {self.where[1]}]: got {self.got!r}, expected {self.want!r}"
+        element = f"C[{', '.join(map(str, self.where))}]: got {self.got!r}, expected {self.want!r}"
         at = f"{element}, tolerance {self.bound:.3g}"
         if self.ok:
             return f"PASS: largest error {self.max_error:.3g}; closest to the tolerance: {at}"
@@ -85,6 +85,10 @@ def verify(
     from gemmgen.api.specs import of_type
 
     spec = None if spec is None else of_type(spec)
+    if 3 in (getattr(A, "ndim", 2), getattr(B, "ndim", 2)):
+        from gemmgen.verify.batches import verify_each
+
+        return verify_each(C, A, B, C0, alpha, beta, spec, named)
     c, a, b = native(host_array("C", C)), real("A", host_array("A", A)), real("B", host_array("B", B))
     alpha, beta = as_float32(scalar("alpha", alpha)), as_float32(scalar("beta", beta))
     c0 = real("C0", host_array("C0", C0)) if C0 is not None and beta != 0.0 else None
