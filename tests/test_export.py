@@ -236,6 +236,7 @@ def test_a_second_export_replaces_the_files_of_the_first(tmp_path: Path) -> None
         (["export"], 2, "there is nothing to export; name a spec, or give --shapes FILE"),
         (["export", "naive", "naive"], 2, "are both kernel naive; give one kernel another name"),
         (["export", "tma", "--arch", "sm_80"], 2, "tma needs compute capability 9.0, and sm_80 is below it"),
+        (["export", "naive", "--set", "batched=on"], 2, "naive computes batches, which an export does not launch"),
         (["export", "naive", "--shapes", "none.txt"], 1, "none.txt: no such file"),
         (["export", "--shapes", "bad.txt"], 2, "bad.txt:2: '12x' is not a size"),
         (["export", "--shapes", "empty.txt"], 2, "empty.txt has no size; write one per line"),

@@ -97,6 +97,9 @@ def test_a_layer_on_the_gpu_is_one_call_with_its_epilogue(monkeypatch: pytest.Mo
     torch.testing.assert_close(backend.matmul_on_gpu(x, random(5, 3).new_ones(5, 3)), x @ torch.ones(5, 3))
     assert [c.get("activation") for c in calls] == ["gelu", None] and calls[0]["stride"] == (1, 5)
     assert backend.linear_on_gpu(random(0, 5), w, b).shape == (0, 3) and len(calls) == 2
+    for shapes in SHAPES:
+        one, other = (random(*s) for s in shapes)
+        torch.testing.assert_close(backend.matmul_on_gpu(one, other), one @ other)
 
 
 # --- Transformations ------------------------------------------------------------------------------------------------

@@ -71,6 +71,10 @@ def described(spec: Spec, arch: str, name: str, project: str) -> Exported:
 
     program = lower(spec, EXACT).program
     assert program is not None
+    if program.batched:
+        raise ArgumentError(
+            f"{spec.name} computes batches, which an export does not launch; take batched out of its use"
+        )
     kernels: dict[str, tuple[int, Kernel]] = {}
     rows = []
     for variant, label in variants_of(program):

@@ -21,14 +21,18 @@ def matmul_on_host(a: Any, b: Any, *, precision: str = "exact") -> Any:
 
 
 def matmul_on_gpu(a: Any, b: Any, *, precision: str = "exact") -> Any:
-    """The product by gemmgen's kernels; by torch where there is none for the type, or for a batch of B."""
+    """The product by gemmgen's kernels; by torch where there is none for the type."""
     if precision == "exact" and a.dtype is b.dtype and a.dtype in KERNELS and a.dim() == b.dim() == 2:
         return _of_matrices(a, b)
     shape = matmul_shape(a, b, precision)
-    if a.dtype not in KERNELS or b.dim() > 2:
+    if a.dtype not in KERNELS:
         return torch.matmul(a, b).contiguous()
     out = a.new_empty(shape)
-    _product(_matrix(a), plain(b), _matrix(out))
+    if b.dim() == 2:
+        _product(_matrix(a), plain(b), _matrix(out))
+    elif out.numel():
+        many = out.shape[:-2]
+        _product(_batch(a, many), _batch(b, many), out.view(-1, *out.shape[-2:]))
     return out
 
 
@@ -86,6 +90,14 @@ def _matrix(x: Any) -> Any:
     """A tensor as one matrix: all dimensions but the last are rows. Copied only where its strides allow no view."""
     x = plain(x)
     return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+
+
+def _batch(x: Any, many: Any) -> Any:
+    """A tensor as a batch of matrices in one dimension, or the one matrix that all products share."""
+    x = plain(x)
+    if x.shape[:-2].numel() == 1:
+        return x.reshape(x.shape[-2:])
+    return x.expand(*many, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
 
 
 def _product(a: Any, b: Any, out: Any, **epilogue: Any) -> None:
