@@ -35,7 +35,8 @@ if TYPE_CHECKING:
         SpecError,
         TuneError,
     )
-    from gemmgen.dispatch.matmul import matmul
+    from gemmgen.dispatch.autotune import autotune
+    from gemmgen.dispatch.matmul import choose, matmul
     from gemmgen.export.project import export
     from gemmgen.isa.memory import shared_wavefronts
     from gemmgen.spec.model import Spec
@@ -59,6 +60,8 @@ __all__ = [
     "TuneResult",
     "Verification",
     "__version__",
+    "autotune",
+    "choose",
     "compile",
     "emit",
     "epilogue",
@@ -93,7 +96,8 @@ _HOME = {
     "gemmgen.api.explaining": ("explain",),
     "gemmgen.isa.memory": ("shared_wavefronts",),
     "gemmgen.api.kernel": ("Kernel", "compile"),
-    "gemmgen.dispatch.matmul": ("matmul",),
+    "gemmgen.dispatch.autotune": ("autotune",),
+    "gemmgen.dispatch.matmul": ("choose", "matmul"),
     "gemmgen.export.project": ("export",),
     "gemmgen.api.simulation": ("Simulation", "simulate"),
     "gemmgen.spec.model": ("Spec",),

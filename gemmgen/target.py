@@ -19,6 +19,7 @@ class Limits:
 
     Registers are 32-bit; shared memory is in bytes. ``shared_per_block`` is the opt-in maximum; up to 48 KB needs no
     opt-in. ``shared_reserved`` is what the system reserves per block. ``fp32_lanes`` are float32 FMAs per clock.
+    ``mma_share`` is the part of the tensor cores' rate that mma.sync reaches.
     """
 
     arch: str
@@ -40,6 +41,7 @@ class Limits:
     l1_lines_per_clock: int = 1
     l2_bytes_per_clock: int = 64
     shared_static: int = 48 * 1024
+    mma_share: float = 1.0
 
 
 KB = 1024
@@ -64,7 +66,7 @@ LIMITS: Mapping[str, Limits] = {
         Limits("sm_86", 48, 16, 100 * KB, 99 * KB, 128, KB, 128),
         Limits("sm_87", 48, 16, 164 * KB, 163 * KB, 128, KB, 128),
         Limits("sm_89", 48, 24, 100 * KB, 99 * KB, 128, KB, 128),
-        Limits("sm_90", 64, 32, 228 * KB, 227 * KB, 128, KB, 128),
+        Limits("sm_90", 64, 32, 228 * KB, 227 * KB, 128, KB, 128, mma_share=0.62),
         Limits("sm_100", 64, 32, 228 * KB, 227 * KB, 128, KB, 128),
         Limits("sm_103", 64, 32, 228 * KB, 227 * KB, 128, KB, 128),
         Limits("sm_110", 48, 24, 228 * KB, 227 * KB, 128, KB, 128),

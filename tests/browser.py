@@ -48,14 +48,15 @@ class Browser:
         if not request.url.startswith(("file:", "data:", "about:")):
             self.problems.append(f"asked a network for {request.url}")
 
-    def open(self, file: Path, width: int, dark: bool = False, media: str | None = None) -> None:
-        """Open a file in a window ``width`` pixels wide, and wait until it is loaded."""
+    def open(self, file: Path, width: int, dark: bool = False, media: str | None = None, at: str = "") -> None:
+        """Open a file (at the element ``at``) in a window ``width`` pixels wide, and wait until it is loaded."""
         self._page.set_viewport_size({"width": width, "height": 900})
         scheme: Any = "dark" if dark else "light"
         kind: Any = media or "null"  # "null": what the browser does by itself
         self._page.emulate_media(media=kind, color_scheme=scheme)
         self.problems.clear()
-        self._page.goto(file.as_uri(), wait_until="load")
+        self._page.goto("about:blank")
+        self._page.goto(f"{file.as_uri()}#{at}" if at else file.as_uri(), wait_until="load")
 
     def run(self, script: str) -> Any:
         """The value of an expression of JavaScript in the page."""

@@ -20,11 +20,12 @@ from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, VARIANTS, Vari
 from gemmgen.isa.memory import shared_wavefronts
 from gemmgen.lower import lower
 from gemmgen.sim.run import GlobalArray, run_kernel
-from gemmgen.spec.ladder import ladder_names, ladder_path
+from gemmgen.spec.ladder import LADDER as RUNGS
+from gemmgen.spec.ladder import ladder_path
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import load, parse
 
-LADDER = sorted(ladder_path(name) for name in ladder_names())
+LADDER = sorted(ladder_path(name) for name in RUNGS)
 Size = tuple[int, int, int]
 
 

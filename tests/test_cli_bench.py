@@ -51,7 +51,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         def close(self) -> None:
             runs[-1].append("closed")
 
-    def bench(sides: Sequence[Any], size: Size, *, warm: bool, progress: Callable[[str], None]) -> Bench:
+    def bench(sides: Sequence[Any], size: Size, *, warm: bool, progress: Callable[[str], None], **_: Any) -> Bench:
         progress("timing")
         runs.append([side.name for side in sides])
         return played(runs[-1], size)

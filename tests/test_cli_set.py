@@ -17,7 +17,20 @@ from gemmgen.cli import run
 from gemmgen.spec.ladder import ladder_path
 
 NAIVE = ladder_path("naive").read_text(encoding="utf-8")
-TAKE_A_SPEC = ("compile", "check", "run", "bench", "tune", "explain", "diff", "ablate", "profile", "banks", "new")
+TAKE_A_SPEC = (
+    "compile",
+    "check",
+    "run",
+    "bench",
+    "tune",
+    "explain",
+    "diff",
+    "ablate",
+    "profile",
+    "banks",
+    "new",
+    "export",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,12 @@ from simhelp import close
 import gemmgen
 from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import SpecError
-from gemmgen.launch import EXACT, GUARDED_UNALIGNED, VARIANTS, plan
+from gemmgen.launch import EXACT, VARIANTS, plan
 from gemmgen.lower import lower
 from gemmgen.spec.model import Operand, Spec
-from gemmgen.tune.families import LAYOUTS, pool, swaps
+from gemmgen.tile.lane_sums import Halving, LaneSums, lane_sums
+from gemmgen.tile.rewrites import build
+from gemmgen.tune.families import LAYOUTS, layout_of, pool, swaps
 from gemmgen.tune.pool import orders_of
 
 DIRECT = gemmgen.parse(
@@ -63,16 +65,31 @@ def test_a_lane_reads_as_many_neighbours_along_k_as_rows_are_aligned_to(variant:
     assert f"#pragma unroll {256 // 32 // width}\n    for (int k = 0; k < K; k += STEP_K)" in text
 
 
-def test_every_sum_passes_through_one_shuffle_of_the_warp() -> None:
+def test_lanes_halve_the_sums_that_they_exchange_and_need_no_barrier() -> None:
+    """Four sums over 32 lanes: two halvings, then groups of 8 lanes have one sum each, of which one lane stores it."""
     text = emit_cuda(lower(DIRECT, EXACT))
-    assert "__shfl_xor_sync(0xffffffff, sum, apart)" in text and "__syncthreads" not in text
-    assert emit_cuda(lower(DIRECT, GUARDED_UNALIGNED)).count("add_lanes32(threadResults[m][n])") == 1
+    assert "__syncthreads" not in text
+    assert "share_lanes16(threadResults[0][n], threadResults[1][n])" in text
+    assert "share_lanes8(threadResults[0][0], threadResults[0][1])" in text
+    assert "add_lanes8(threadResults[0][0])" in text and "if (laneK % 8 == 0)" in text
+    assert lane_sums(build(DIRECT, EXACT)) == LaneSums((Halving("m", 16, 1), Halving("n", 8, 1)), 8, 1, 1)
+
+
+@pytest.mark.parametrize(("order", "left"), [("row", (1, 4)), ("col", (2, 2))])
+def test_a_lane_keeps_neighbours_along_a_line_of_c(order: str, left: tuple[int, int]) -> None:
+    spec = DIRECT.replace(block=(8, 32, 1), thread=(2, 4), lanes_k=2, unroll=0, C=f"f32 {order}")
+    found = lane_sums(build(spec, EXACT))
+    assert (found.rows, found.cols, found.rest) == (*left, 1)
+    assert build(spec, EXACT).output.width == (4 if order == "row" else 2)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_no_spec_of_the_pool_copies_the_operands_of_its_layout(layout: str) -> None:
-    """Also of one row and of one column."""
+    """Also of one row and of one column. Where B is by columns, those of large tiles have it copied into rows."""
     for spec in pool(layout)[::9]:
+        if (layout, spec.B.order) == ("nt", "row"):
+            assert spec.has("tma") and spec.block[0] >= 64
+            continue
         for m, n, k in ((64, 32, 128), (1, 64, 128), (64, 1, 128)):
             orders = orders_of(layout)
             given = {"A": ((m, k), orders.a), "B": ((k, n), orders.b), "C": ((m, n), "row")}
@@ -101,7 +118,49 @@ def test_what_lanes_do_not_go_with_is_said(changes: dict[str, object], message: 
         DIRECT.replace(**changes)
 
 
+@pytest.mark.parametrize(
+    ("shape", "a", "b", "layout"),
+    [
+        ((8, 16, 32), (32, 1), (16, 1), "nn"),
+        ((8, 16, 32), (32, 1), (1, 32), "nt"),
+        ((8, 16, 32), (1, 8), (1, 40), "tt"),
+        ((1, 16, 32), (1, 1), (16, 1), "nn"),  # one row of a transposed view
+        ((8, 1, 32), (32, 1), (1, 1), "nt"),  # one column lies along K
+        ((8, 1, 32), (32, 1), (7, 1), "nn"),  # a column of a wider matrix does not
+        ((8, 16, 1), (1, 1), (16, 1), "tn"),
+        ((8, 16, 32), (64, 2), (3, 48), "nn"),
+    ],
+)
+def test_a_layout_is_told_by_strides(
+    shape: tuple[int, int, int], a: tuple[int, int], b: tuple[int, int], layout: str
+) -> None:
+    assert layout_of(shape, a, b) == layout
+
+
 def test_float4_needs_no_shared_memory_where_lanes_read_along_k() -> None:
     with pytest.raises(SpecError, match="float4 needs smem"):
         Spec(name="x", block=(8, 8, 1)).replace(use="float4")
     assert DIRECT.has("float4") and not DIRECT.has("smem")
+
+
+@pytest.mark.parametrize("order", ["row", "col"])
+@pytest.mark.parametrize("walk", [None, "m", "n"])
+def test_lanes_go_along_the_dimension_that_the_spec_says(order: str, walk: str | None) -> None:
+    spec = Spec(name="walk", block=(32, 32, 1)).replace(use="coalescing", C=f"f32 {order}", lane_walk=walk)
+    along = walk or {"row": "n", "col": "m"}[order]
+    text = emit_cuda(lower(spec))
+    assert ("threadRow = threadIdx.x / BN" in text) == (along == "n")
+    assert ("threadRow = threadIdx.x % BM" in text) == (along == "m")
+
+
+def test_what_tma_cannot_transpose_comes_by_cp_async_beside_it() -> None:
+    spec = gemmgen.parse(
+        "kernel beside\ntile block 32x32x32\ntile thread 4x4\noperands A f32 row, B f32 col\n"
+        "use smem, float4, tma, cpasync\nstages 2\npad_b 4\n"
+    )
+    text = emit_cuda(lower(spec, EXACT))
+    assert "mapA" in text and "mapB" not in text and "cp_async4(&Bs" in text
+    with pytest.raises(SpecError, match="two ways to bring the same tiles"):
+        spec.replace(B="f32 row", pad_b=0)
+    with pytest.raises(SpecError, match="add cpasync, which brings B beside tma"):
+        spec.replace(use="smem, float4, tma", pad_b=0)

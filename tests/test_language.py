@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gemmgen.diagnostics import ArgumentError, SpecError
-from gemmgen.spec.ladder import EXAMPLES, ladder_names, ladder_path
+from gemmgen.spec.ladder import EXAMPLES, LADDER_BF16, ladder_names, ladder_path
 from gemmgen.spec.model import SETTINGS, TOGGLES, Spec
 from gemmgen.spec.names import RESERVED
 from gemmgen.spec.parse import load, parse
@@ -87,8 +87,18 @@ def test_ladder_spec_is_short_and_says_what_the_rung_does(name: str) -> None:
 
 
 def test_ladder_names_are_the_files_in_specs() -> None:
-    files = {p.stem for p in (ROOT / "specs").glob("*.gemm")}
-    assert set(ladder_names()) == set(LADDER) and {*LADDER, *EXAMPLES} == files
+    assert set(ladder_names()) == {p.stem for p in (ROOT / "specs").glob("*.gemm")}
+    assert set(ladder_names()) == {*LADDER, *LADDER_BF16, *EXAMPLES}
+
+
+@pytest.mark.parametrize("name", LADDER_BF16)
+def test_each_rung_of_the_second_ladder_says_what_it_adds(name: str) -> None:
+    spec = load(ladder_path(name))
+    assert spec.comment.startswith(f"Rung {LADDER_BF16.index(name) + 1} of bfloat16. ")
+    assert spec.math in ("mma 16x8x16", "wgmma 64x256x16") and {x.dtype.name for x in spec.matrices} == {"bf16"}
+    below = load(ladder_path(LADDER_BF16[max(0, LADDER_BF16.index(name) - 1)]))
+    assert parse(spec.to_text()) == spec
+    assert below.use <= spec.use or below.math != spec.math
 
 
 def test_unknown_rung_names_the_nearest() -> None:

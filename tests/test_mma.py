@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import numpy as np
 import pytest
 
 import gemmgen
+from gemmgen.diagnostics import SpecError
 from gemmgen.ir.types import ELEMENT_TYPES
 from gemmgen.spec.model import Spec
 from gemmgen.spec.parse import parse
@@ -22,6 +24,7 @@ WAYS = {
     "pipelined": (", ldmatrix, smemSwizzle, cpasync, prefetch", "stages 3"),
     "spread_staged": (", ldmatrix, cpasync, spread, prefetch, stageC", "stages 2\npad_a 16\npad_b 16"),
     "split": (", prefetch, cpasync", "stages 4\nsplit_k 2"),
+    "engine": (", ldmatrix, smemSwizzle, tma, release, prefetch", "stages 3"),
     "persistent": (", ldmatrix, smemSwizzle, cpasync, raggedFirst", "stages 2\npersistent 2"),
 }
 SIZES = ((64, 64, 128), (65, 67, 69), (1, 3, 5), (72, 80, 96), (33, 66, 130))
@@ -121,6 +124,17 @@ def test_counts_are_the_simulators() -> None:
         assert found.math == {"tensor": 2 * 128 * 64 * 16 * steps}
 
 
+@pytest.mark.parametrize("way", ["swizzled", "pipelined", "engine"])
+def test_every_sync_that_is_left_out_is_caught(way: str) -> None:
+    s = spec("bf16", ("row", "col", "row"), "f32", way)
+    ir = gemmgen.lower(s)
+    a = np.ones((64, 512), s.matrices[0].dtype.numpy_dtype)
+    b = np.asfortranarray(np.ones((512, 64), a.dtype))
+    assert not gemmgen.simulate(ir, a, b).faults
+    for sync in (*ir.syncs(), *ir.waits()):
+        assert gemmgen.simulate(ir.without(sync), a, b).faults, sync
+
+
 def test_swizzled_tiles_have_no_bank_conflicts() -> None:
     from gemmgen.analysis.counts import count
     from gemmgen.lower import lower
@@ -137,3 +151,53 @@ def test_every_element_type_is_multiplied_by_some_way() -> None:
     from gemmgen.isa.math import ways_for
 
     assert all(ways_for(t) for t in ELEMENT_TYPES.values())
+
+
+@pytest.mark.full
+def test_the_second_ladder_names_the_bottleneck_that_the_model_finds() -> None:
+    from gemmgen.analysis.bottleneck import bottleneck
+    from gemmgen.report.ladder import RUNGS_BF16
+    from gemmgen.spec.ladder import LADDER_BF16
+
+    assert [rung.spec for rung in RUNGS_BF16] == list(LADDER_BF16)
+    for rung in RUNGS_BF16:
+        e = gemmgen.explain(gemmgen.load(rung.spec), 4096, 4096, 4096, gpu="h200")
+        assert rung.leaves.startswith(bottleneck(e).short), (rung.spec, bottleneck(e).short)
+
+
+def any_spec(rng: random.Random) -> Spec | None:
+    """A random spec of tensor cores; None where the draw is not legal."""
+    dtype = rng.choice(["bf16", "f16", "tf32", "e4m3", "e5m2"])
+    k = {"bf16": 16, "f16": 16, "tf32": 8}.get(dtype, 32)
+    wm, wn = 16 * rng.randint(1, 3), 8 * rng.randint(1, 5)
+    bm, bn, bk = wm * rng.randint(1, 2), wn * rng.randint(1, 2), k * rng.randint(1, 4)
+    output = rng.choice(["f32", {"e4m3": "bf16", "e5m2": "f16", "tf32": "f32"}.get(dtype, dtype)])
+    toggles = ["ldmatrix", "smemSwizzle", "prefetch", "stageC", "raggedFirst", "spread", "clusterReduce", "release"]
+    use = {t for t in toggles if rng.random() < 0.35} | {rng.choice(["cpasync", "tma", "coalescing"])}
+    use |= {"coalescing", "smem", "warptile"} | ({"float4"} if rng.random() < 0.8 else set())
+    split = rng.choice([1, 1, 1, 2, 3])
+    more = {
+        "stages": rng.choice([1, 2, 3, 4]),
+        "split_k": split,
+        "persistent": rng.choice([0, 0, 0, 3]),
+        "cta_swizzle": rng.choice([0, 0, 2]),
+        "pad_a": rng.choice([0, 0, 8, 3]),
+        "pad_b": rng.choice([0, 0, 8, 5]),
+    }
+    start = spec(dtype, ("row", "row", "row"), "f32", "plain")
+    orders = [rng.choice(ORDERS) for _ in range(3)]
+    try:
+        return start.replace(
+            block=(bm, bn, bk), warp=(wm, wn), use=use, A=f"{dtype} {orders[0]}", B=f"{dtype} {orders[1]}",
+            C=f"{output} {orders[2]}", **more,
+        )  # fmt: skip
+    except SpecError:
+        return None
+
+
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(s, marks=pytest.mark.full) for s in range(20, 300))])
+def test_any_legal_spec_is_right_at_any_size(seed: int) -> None:
+    rng = random.Random(seed)
+    made = next(s for s in iter(lambda: any_spec(rng), 0) if isinstance(s, Spec))
+    size = (rng.randint(1, 140), rng.randint(1, 140), rng.randint(0, 200))
+    check(made, size, rng.choice([1.0, -0.5]), rng.choice([0.0, 2.0]), seed)

@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tune",),
     ("dispatch",),
     ("report", "export", "torch"),
+    ("lesson", "play"),
     ("cli",),
     ("__main__",),
 )

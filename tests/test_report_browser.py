@@ -103,7 +103,7 @@ def test_the_table_at_a_glance_fits_and_scrolls_nowhere(tab: Browser, whole: Pat
 def test_the_numbers_of_the_rooflines_cover_neither_texts_nor_one_another(
     tab: Browser, whole: Path, width: int
 ) -> None:
-    tab.open(whole, width)
+    tab.open(whole, width, at="rooflines")
     assert tab.run("document.querySelectorAll('svg.roofline circle.bubble').length") == 2 * len(RUNGS)
     assert tab.run(COVERED) == []
 
@@ -118,7 +118,7 @@ def test_the_dark_is_dark(tab: Browser, file: Path) -> None:
     ground = r"getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number)"
     ink = r"getComputedStyle(document.querySelector('svg .label')).fill.match(/\d+/g).map(Number)"
     for dark in (False, True):
-        tab.open(file, 1280, dark)
+        tab.open(file, 1280, dark, at="rooflines")
         assert (max(tab.run(ground)) < 60) is dark
         assert (min(tab.run(ink)) > 120) is dark
 
@@ -128,14 +128,17 @@ def test_the_keyboard_reaches_everything(tab: Browser, file: Path) -> None:
     tab.press("Tab")
     first = "document.activeElement.className + ' ' + (document.activeElement.getBoundingClientRect().left >= 0)"
     assert tab.run(first) == "skip true", "the way past the navigation is the first stop, and is seen there"
+    tab.open(file, 1280, at="rung-warptile")
+    tab.press("Tab")
     outlined = "getComputedStyle(document.activeElement).outlineStyle"
     seen = set()
-    for _ in range(40):
+    for _ in range(45):
         seen.add(tab.run("document.activeElement.tagName + '.' + document.activeElement.className"))
-        assert tab.run(outlined) == "solid"
+        past_the_last = tab.run("document.activeElement === document.body")
+        assert past_the_last or tab.run(outlined) == "solid"
         tab.press("Tab")
-    assert {"A.skip", "A.", "DIV.scroll", "PRE.code"} <= seen
-    tab.run("document.querySelector('details:not([open]) > summary').focus()")
+    assert {"A.", "PRE.code merged", "BUTTON.tool copy", "BUTTON.tool save", "INPUT.whole"} <= seen
+    tab.run("document.querySelector('.current details:not([open]) > summary').focus()")
     assert tab.run("document.activeElement.parentElement.open") is False
     tab.press("Enter")
     tab.wait_until("document.activeElement.parentElement.open")
@@ -160,3 +163,83 @@ def test_printed_it_shows_what_was_closed(tab: Browser, file: Path) -> None:
     tab.run("dispatchEvent(new Event('afterprint'))")
     assert tab.run(closed) == before
     assert tab.pdf().startswith(b"%PDF")
+
+
+# --- A lesson: one section at a time -------------------------------------------------------------------------------
+
+SHOWN = "[...document.querySelectorAll('main > section')].filter((s) => s.checkVisibility()).map((s) => s.id)"
+
+
+def test_one_section_is_shown_and_the_arrows_lead_on(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280)
+    assert tab.run(SHOWN) == ["table"]
+    assert tab.run("document.querySelector('table.bars').getBoundingClientRect().top < 900"), "the chart comes first"
+    tab.press("ArrowRight")
+    tab.wait_until(f"{SHOWN}[0] === 'rung-naive'")
+    tab.press("ArrowRight")
+    tab.wait_until(f"{SHOWN}[0] === 'rung-regblock2d'")
+    assert tab.run("location.hash") == "#rung-regblock2d"
+    assert tab.run("document.querySelector('nav.rungs [aria-current]').textContent").endswith("regblock2d")
+    tab.press("ArrowLeft")
+    tab.wait_until(f"{SHOWN}[0] === 'rung-naive'")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_each_section_is_short(tab: Browser, whole: Path, width: int) -> None:
+    for at in ("table", "rooflines", *(f"rung-{rung.spec}" for rung in RUNGS), "sources"):
+        tab.open(whole, width, at=at)
+        assert tab.run("document.documentElement.scrollHeight / innerHeight") < 20, at
+        assert tab.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), at
+        assert tab.problems == [], at
+
+
+def test_a_lane_lights_its_element_of_c_its_bank_and_its_lines(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280, at="rung-vectorized")
+    tab.run("document.querySelectorAll('.current details').forEach((d) => { d.open = true; })")
+    access = "document.querySelector('.current details.access svg.bank').closest('details.access')"
+    point = "dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))"
+    tab.run(f"{access}.querySelector('[data-l=\"3\"]').{point}")
+    said = tab.run("document.querySelector('.current .lane-bar output').textContent")
+    assert said.startswith("lane 3 of warp 0 computes C at row 0, column 24 of the tile; bank ")
+    assert "CUDA line " in said and "spec line " in said
+    lit = "[...document.querySelectorAll('.current .lit')]"
+    assert tab.run(f"{lit}.some((e) => e.dataset.c === '0 24')")
+    assert tab.run(f"{lit}.filter((e) => e.matches('.line')).length") == 2
+    line = "document.querySelector('.current .line[id*=cuda]')"
+    tab.run(f"{line}.{point}")
+    assert tab.run(f"{lit}.some((e) => e.matches('.access rect')) && {lit}.some((e) => e.matches('summary'))")
+
+
+def test_the_theme_is_switched_and_a_text_copied(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280, at="rung-warptile")
+    ground = r"Math.max(...getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number))"
+    theme = "document.querySelector('nav.rungs button')"
+    assert tab.run(ground) > 200
+    tab.run(f"({theme}.click(), {theme}.click())")
+    assert tab.run(f"{theme}.textContent") == "Theme: dark" and tab.run(ground) < 60
+    copy = "document.querySelector('.current button.copy')"
+    tab.run(f"{copy}.click()")
+    assert tab.run(f"{copy}.textContent") in ("Copied", "Select the text and copy it")
+    assert tab.run("shownText(document.querySelector('.current pre.code'))").startswith("# Rung ")
+
+
+def test_a_picture_is_saved_as_a_file_of_its_own(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280, at="rung-warptile")
+    svg = tab.run("standalone(document.getElementById('warptile-warp'))")
+    assert svg.startswith("<svg") and "xmlns" in svg and "<style" in svg and "--w0" in svg
+
+
+def test_the_whole_kernel_and_its_instructions_are_shown_when_asked(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280, at="rung-warptile")
+    lines = "[...document.querySelectorAll('.current .merged .line')].filter((l) => l.checkVisibility())"
+    brief = tab.run(f"{lines}.length")
+    assert tab.run(f"{lines}.some((l) => l.tagName === 'DEL')")
+    tab.run("document.querySelector('.current .whole').click()")
+    assert tab.run(f"{lines}.length") > brief and not tab.run(f"{lines}.some((l) => l.tagName === 'DEL')")
+
+
+def test_on_paper_every_section_is_there_and_no_control(tab: Browser, file: Path) -> None:
+    tab.open(file, 1280, media="print", at="rung-warptile")
+    assert len(tab.run(SHOWN)) == tab.run("document.querySelectorAll('main > section').length") > len(SHORT)
+    controls = "[...document.querySelectorAll('button, .lane-bar, .steps, .view label')]"
+    assert tab.run(f"{controls}.length") > 0 and tab.run(f"{controls}.filter((e) => e.checkVisibility()).length") == 0

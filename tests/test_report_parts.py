@@ -22,13 +22,13 @@ from gemmgen.report.page.facts import facts
 from gemmgen.report.page.lanemap import lane_map, lanes_text
 from gemmgen.report.page.patterns import Pattern, patterns, phases, runs, sectors
 from gemmgen.report.page.split import areas, owners, pieces
-from gemmgen.spec.ladder import ladder_names, ladder_path
+from gemmgen.spec.ladder import LADDER, ladder_path
 from gemmgen.spec.model import Spec
 from gemmgen.tile import build
 
 SIZE = (4096, 4096, 4096)
 NAMES = [rung.spec for rung in RUNGS]
-CSS = Path(code.__file__).parent / "templates" / "page.css"
+CSS = Path(code.__file__).parent / "templates" / "picture.css"
 SCALARS = {"M": 4096, "N": 4096, "K": 4096, "lda": 4096, "ldb": 4096, "ldc": 4096, "beta": 0.0}
 
 PIPELINES = {
@@ -54,7 +54,7 @@ use      smem
 operands A f32 col, B f32 col, C f32 row
 """,
 }
-SPECS: dict[str, Spec] = {name: gemmgen.load(ladder_path(name)) for name in ladder_names()} | {
+SPECS: dict[str, Spec] = {name: gemmgen.load(ladder_path(name)) for name in LADDER} | {
     name: gemmgen.parse(text) for name, text in PIPELINES.items()
 }
 every_spec = pytest.mark.parametrize("name", SPECS)
@@ -157,7 +157,7 @@ def test_the_text_beside_a_picture_says_the_same() -> None:
     assert runs(load) == ["lanes 0 to 15: words 0, 8, ... 120", "lanes 16 to 31: words 0, 8, ... 120"]
     drawn = lane_map(load, "x", "load of B")
     assert "4 wavefronts, 1 without conflicts: a 4-way bank conflict" in drawn.caption and drawn.ways == 4
-    assert drawn.svg.count('class="conflict"') == 12
+    assert drawn.svg.count('class="cells conflict"') == 3 and drawn.svg.count("<rect") == 16 + 4
     naive = lane_map(found("naive")[0], "y", "load of A")
     assert "32 sectors of 32 bytes in 32 lines of 128; 128 of 1,024 bytes moved are used (12%)" in naive.caption
     assert naive.alternative == "lanes 0 to 31: words 0, 4096, ... 126976"
@@ -213,10 +213,12 @@ def test_changes_leave_out_what_is_the_same() -> None:
     old = [f"line {i}" for i in range(20)]
     new = [*old[:10], "new", *old[12:]]
     lines = code.marked("\n".join(new), "\n".join(old), code.tile_html, ("a", "b"))
-    shown = code.changes(lines)
-    assert [(line.number, line.mark) for line in shown] == [
+    shown = code.focused(lines, (0, 0), {11: "1 MOV"})
+    assert [(line.number, line.mark) for line in shown if not line.far] == [
         (9, "same"), (10, "same"), (11, "removed"), (12, "removed"), (11, "added"), (12, "same"), (13, "same"),
     ]  # fmt: skip
+    assert [line.number for line in shown if line.gap] == [9]
+    assert [(line.number, line.mark) for line in shown if line.sass] == [(11, "added")]
     assert [line.html for line in code.whole(lines)] == new
 
 
@@ -266,7 +268,8 @@ def test_the_gpu_that_is_modelled() -> None:
 
 def test_colours_can_be_told_apart() -> None:
     """Text against its ground, 4.5 to 1 at least, in the light and in the dark (WCAG 2.2, level AA)."""
-    light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text(encoding="utf-8"), re.DOTALL)
+    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\);", CSS.read_text(encoding="utf-8"))
+    themes = [{name: pair[i] for name, *pair in found} for i in (0, 1)]
     pairs = [
         *((ink, ground) for ink in ("ink", "soft", "link") for ground in ("bg", "panel", "code")),
         *((kind, f"{kind}-bg") for kind in ("measured", "simulated", "modelled")),
@@ -275,8 +278,7 @@ def test_colours_can_be_told_apart() -> None:
         ("good-ink", "good"), ("bad-text", "bg"), ("bad-ink", "bad"), ("add-ink", "add"), ("del-ink", "del"),
         ("bg", "mine"), ("bg", "accent"),
     ]  # fmt: skip
-    for theme in (light, dark):
-        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
+    for colours in themes:
         poor = {(a, b): round(contrast(colours[a], colours[b]), 2) for a, b in pairs}
         assert not {pair: ratio for pair, ratio in poor.items() if ratio < 4.5}
 

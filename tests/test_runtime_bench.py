@@ -90,7 +90,9 @@ def test_g26_a_failure_or_a_misfit_is_an_error_of_its_own(cublas: Cublas) -> Non
     with pytest.raises(BaselineError, match="shapes do not fit"):
         cublas.enqueue(at(a), at(b), at(c.T.copy()), 1.0, 0.0, 77)
     with pytest.raises(BaselineError, match="unit stride"):
-        cublas.enqueue(at(a), at(np.asfortranarray(b)), at(c), 1.0, 0.0, 77)
+        cublas.enqueue(at(a), at(np.ones((10, 12), np.float32)[::2, ::2]), at(c), 1.0, 0.0, 77)
+    with pytest.raises(BaselineError, match="C by rows"):
+        cublas.enqueue(at(a), at(b), at(np.asfortranarray(c)), 1.0, 0.0, 77)
 
     def fails(*arguments: Any) -> None:
         raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")

@@ -10,6 +10,8 @@ import pytest
 from simhelp import SPECS, operands, run_ir
 from simir import A, C, R, X, at, get, kernel, put, ramp, register, run, shared, tid, zeros
 
+import gemmgen
+from gemmgen.diagnostics import ArgumentError
 from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Alloc, Fma, For, If, Load, Store, Sync
 from gemmgen.launch import GUARDED_UNALIGNED
@@ -236,3 +238,12 @@ def test_multiply_adds_of_a_kernel(size: tuple[int, int, int], waste: float) -> 
     ir = lower(load(SPECS / "smem.gemm"), GUARDED_UNALIGNED)
     a, b, c = operands(*size)
     assert run_ir(ir, a, b, c).counters["fma"] == waste * 64**3
+
+
+def test_a_run_that_counts_nothing_has_the_same_result_and_faults() -> None:
+    a, b, _ = operands(70, 33, 41)
+    counted, quick = (gemmgen.simulate(load(SPECS / "warptile.gemm"), a, b, counted=c) for c in (True, False))
+    assert np.array_equal(counted.C, quick.C) and counted.faults == quick.faults == ()
+    assert counted.counters["global"]["load"]["requests"] > 0 == quick.counters["global"]["load"]["requests"]
+    with pytest.raises(ArgumentError, match="counted"):
+        gemmgen.simulate(load(SPECS / "warptile.gemm"), a, b, counted="no")  # type: ignore[arg-type]

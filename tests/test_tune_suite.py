@@ -65,7 +65,7 @@ def test_the_suite_is_the_one_asked_for() -> None:
 
 
 def test_the_command_measures_every_shape_warm_and_in_one_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     from gemmgen.cli import suite
     from gemmgen.runtime import baseline, device
@@ -76,7 +76,10 @@ def test_the_command_measures_every_shape_warm_and_in_one_run(
         def __init__(self, device: Any) -> None: ...
         def close(self) -> None: ...
 
-    def one(shape: Shape, cublas: Any) -> Row:
+    asked = []
+
+    def one(shape: Shape, cublas: Any, layout: str = "nn") -> Row:
+        asked.append((shape, layout))
         if shape == (5, 6, 7):
             raise gemmgen.LaunchError("no such kernel")
         return row(1e-5, 1.5e-5, shape=shape)
@@ -90,6 +93,19 @@ def test_the_command_measures_every_shape_warm_and_in_one_run(
     assert {"gpu", "driver", "versions", "commit", "method", "geometric_mean"} <= set(found)
     assert run(["bench", "--suite", "f32", "--sizes", "64,5x6x7"]) == 1
     assert "no such kernel" in capsys.readouterr().out
+    asked.clear()
+    assert run(["bench", "--suite", "f32", "--sizes", "64", "--layout", "all", "--json"]) == 0
+    assert asked == [((64, 64, 64), x) for x in ("nn", "nt", "tn", "tt")]
+    shapes = tmp_path / "shapes.txt"
+    shapes.write_text("# two\n 8 16 24 nt\n32 64 96  # as stored\n")
+    asked.clear()
+    assert run(["bench", "--shapes", str(shapes), "--plot", "-"]) == 0
+    assert asked == [((8, 16, 24), "nt"), ((32, 64, 96), "nn")]
+    said = capsys.readouterr().out
+    assert "lowest 1.500" in said and "100% at 1 or above" in said and "ratio to cuBLAS" in said
+    shapes.write_text("8 16 nt\n")
+    assert run(["bench", "--shapes", str(shapes)]) != 0
+    assert "line 1: '8 16 nt'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

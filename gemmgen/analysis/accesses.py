@@ -101,6 +101,7 @@ class BoxLoad(Site):
     columns: Expr
     rows: Expr
     pitch: int
+    op: Literal["load", "store"] = "load"
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ def _moved(s: Call, scope: _Scope) -> Iterator[Place]:
                 assert move.corner is not None
                 corner = [s.args[i] for i in move.corner]
                 x, y = (_resolve(e, scope.names) for e in corner if isinstance(e, Expr))
-                yield _box(s, guarded.active, scope, scope.boxes[name], x, y)
+                yield replace(_box(s, guarded.active, scope, scope.boxes[name], x, y), op=move.op)
             case _:
                 raise GemmgenError(f"{s.row.name}: an index expression moves nothing")
 

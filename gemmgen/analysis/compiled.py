@@ -12,8 +12,7 @@ from itertools import product
 
 from gemmgen.analysis.counts import AccessCost, Counts
 from gemmgen.analysis.sass import MainLoop
-from gemmgen.ir.nodes import Load
-from gemmgen.ir.types import WARP
+from gemmgen.ir.nodes import Call, Load
 
 NEAR = 0.03
 """Loads a multiply-add that count as the same: a loop's first or last turn may stand outside it."""
@@ -43,7 +42,7 @@ def as_compiled(counts: Counts, loop: MainLoop | None) -> SharedLoads:
     """
     loads = [a for a in counts.accesses if (a.space, a.op) == ("shared", "load") and a.cost.requests and not _remote(a)]
     for joined in choices(loads):
-        if loop is not None and _agree(loads, joined, counts.fma, loop):
+        if loop is not None and _agree(loads, joined, counts.issued, loop):
             return _total(loads, joined, True)
     return _total(loads, (True,) * len(loads), False)
 
@@ -68,13 +67,15 @@ def _cost(a: AccessCost, joined: bool) -> tuple[int, int]:
     return (c.merged_requests, c.merged_wavefronts) if joined else (c.requests, c.wavefronts)
 
 
-def _agree(loads: Sequence[AccessCost], joined: tuple[bool, ...], fma: int, loop: MainLoop) -> bool:
-    """Whether the loop has as many loads of each width for a multiply-add."""
+def _agree(loads: Sequence[AccessCost], joined: tuple[bool, ...], products: float, loop: MainLoop) -> bool:
+    """Whether the loop has as many loads of each width for a multiplication. Those by ldmatrix are never joined."""
     expected: dict[int, float] = {}
     for a, j in zip(loads, joined, strict=True):
+        if isinstance(a.statement, Call):
+            continue
         requests, _ = _cost(a, j)
         bits = 8 * a.item * a.width * a.cost.requests // requests
-        expected[bits] = expected.get(bits, 0.0) + requests / (fma / WARP)
+        expected[bits] = expected.get(bits, 0.0) + requests / products
     found = loop.per_ffma("LDS")
     most = max([*expected.values(), *found.values(), 0.0])
     return all(abs(expected.get(b, 0.0) - found.get(b, 0.0)) <= NEAR * most for b in {*expected, *found})

@@ -229,7 +229,8 @@ def binding(busy: Mapping[str, float | None]) -> str | None:
 
 def is_asynchronous(e: Explanation) -> bool:
     """Whether the kernel moves data by instructions that the counters of loads and stores do not count."""
-    return any(isinstance(a.statement, Call) and not _adds(a) for a in e.counts.accesses)
+    calls = (a for a in e.counts.accesses if isinstance(a.statement, Call) and not _adds(a))
+    return any(a.space != "shared" or a.op == "store" for a in calls)
 
 
 def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:

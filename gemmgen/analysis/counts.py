@@ -58,15 +58,27 @@ class AccessCost:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one launch does. ``accesses`` are in program order; ``math`` are the flops of each pipe."""
+    """What one launch does. ``accesses`` are in program order; ``math`` are the flops of each pipe; ``mma`` are the
+    multiplications by tensor cores, each of a warp."""
 
     accesses: tuple[AccessCost, ...] = ()
     math: Mapping[Pipe, int] = field(default_factory=dict, hash=False)
+    mma: int = 0
 
     @property
     def fma(self) -> int:
         """Multiply-adds of single threads."""
         return self.math.get(FMA.pipe, 0) // FMA.flops
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds on any pipe."""
+        return sum(self.math.values()) // FMA.flops
+
+    @property
+    def issued(self) -> float:
+        """Instructions of warps that multiply."""
+        return self.fma / WARP + self.mma
 
     def total(self, space: str, op: str) -> Cost:
         """All accesses of one kind together: space "global", "shared" or "tma", op "load" or "store"."""
@@ -77,7 +89,7 @@ class Counts:
         if times == 1:
             return self
         math = {pipe: flops * times for pipe, flops in self.math.items()}
-        return Counts(tuple(replace(a, cost=a.cost * times) for a in self.accesses), math)
+        return Counts(tuple(replace(a, cost=a.cost * times) for a in self.accesses), math, self.mma * times)
 
     def __add__(self, other: Counts) -> Counts:
         """The counts of two launches, those of the same access together."""
@@ -85,7 +97,8 @@ class Counts:
         for key, a in _by_occurrence(other.accesses).items():
             known = merged.get(key)
             merged[key] = a if known is None else replace(a, cost=known.cost + a.cost)
-        return Counts(tuple(merged.values()), dict(Counter(self.math) + Counter(other.math)))
+        math = dict(Counter(self.math) + Counter(other.math))
+        return Counts(tuple(merged.values()), math, self.mma + other.mma)
 
 
 def _by_occurrence(accesses: Sequence[AccessCost]) -> dict[tuple[Load | Store | Call, str, int], AccessCost]:
@@ -115,10 +128,13 @@ def count(
     lanes = _lanes(ir.threads)
     accesses: list[AccessCost] = []
     math: Counter[Pipe] = Counter()
+    mma = 0
     for site in sites(ir, everything, blocks):
         match site:
             case Arithmetic(work=work):
-                math[work.pipe] += work.flops * _times(site, lanes)
+                times = _times(site, lanes)
+                math[work.pipe] += work.flops * times
+                mma += times // WARP if work.pipe == "tensor" else 0
             case BoxLoad():
                 base = (bases or {}).get(site.map.operand, 0) % memory.LINE
                 accesses.append(_cost_of_boxes(site, lanes, base))
@@ -126,7 +142,7 @@ def count(
                 accesses.append(_cost_of(site, lanes, (bases or {}).get(site.array.name, 0) % memory.LINE))
             case _:
                 assert_never(site)
-    return Counts(tuple(accesses), dict(math))
+    return Counts(tuple(accesses), dict(math), mma)
 
 
 def _lanes(threads: int) -> tuple[dict[str, Ints], NDArray[np.bool_]]:
@@ -179,7 +195,7 @@ def _cost_of_boxes(site: BoxLoad, lanes: Lanes, base: int) -> AccessCost:
     total = Cost(_times(site, lanes))
     for values, weights in _pieces(classes, lanes):
         total += _piece_of_boxes(site, values, weights, lanes, base) * rest
-    return AccessCost(site.statement, site.map.operand, "load", "tma", along * across, site.map.dtype.bytes, total)
+    return AccessCost(site.statement, site.map.operand, site.op, "tma", along * across, site.map.dtype.bytes, total)
 
 
 def _piece_of_boxes(site: BoxLoad, values: dict[str, Ints], weights: Ints, lanes: Lanes, base: int) -> Cost:

@@ -14,6 +14,7 @@ from typing import Any
 
 from gemmgen.analysis.advice import Advice, advise
 from gemmgen.analysis.counts import AccessCost, Counts, count
+from gemmgen.analysis.html import explanation_html
 from gemmgen.analysis.model import Bounds, Run, bounds, tiles_computed
 from gemmgen.analysis.occupancy import Occupancy, named_registers, occupancy_of, register_limit
 from gemmgen.analysis.paragraph import paragraph
@@ -124,6 +125,9 @@ class Explanation:
     def __str__(self) -> str:
         return explanation_text(self)
 
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
+
     def accesses(self) -> list[dict[str, Any]]:
         """One row per executed load or store, in program order."""
         return [self._row(i, a) for i, a in enumerate(self.counts.accesses) if a.cost.requests]
@@ -159,6 +163,7 @@ class Explanation:
             "occupancy": self.occupancy.to_dict(),
             "flops": self.flops,
             "fma": self.counts.fma,
+            **({"tensor": self.counts.math["tensor"]} if self.counts.mma else {}),
             **{
                 space: {op: self.counts.total(space, op).totals(space) for op in ("load", "store")} for space in TOTALS
             },

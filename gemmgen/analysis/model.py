@@ -17,6 +17,7 @@ from gemmgen.analysis.occupancy import Occupancy
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import Size, beside_bytes, compulsory_bytes, items_of
 from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Call, walk
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import BANK_BYTES, BANKS, SECTOR
 from gemmgen.target import GB, Gpu
@@ -102,7 +103,7 @@ class Run:
     @property
     def instructions(self) -> float:
         """Instructions of all warps, a slot of a scheduler each."""
-        products = self.counts.fma / WARP
+        products = self.counts.issued
         if self.loop is not None and self.loop.ffma:
             return products * self.loop.instructions / self.loop.ffma
         both = ("load", "store")
@@ -113,7 +114,7 @@ class Run:
     def issue_clocks(self) -> float:
         """Clocks that they take one scheduler, with what register ports add where the loop is known."""
         stalls = self.loop.port_stall if self.loop is not None else 0.0
-        return self.instructions + stalls * self.counts.fma / WARP
+        return self.instructions + stalls * self.counts.issued
 
     @property
     def shared_clocks(self) -> float:
@@ -161,6 +162,8 @@ def _tensor_s(run: Run) -> float:
     if not flops:
         return 0.0
     rate = run.gpu.tensor_tflops(run.ir.matrix("A").dtype.bits)
+    if rate and any(isinstance(s, Call) and s.row.name.startswith("mma_") for s in walk(run.ir.body)):
+        rate *= run.gpu.limits.mma_share
     return flops / (rate * TERA) if rate else inf
 
 
@@ -195,11 +198,12 @@ def block_step(run: Run) -> tuple[Step, int]:
     ir, limits = run.ir, run.gpu.limits
     bm, bn, bk = ir.tile
     deep = max(1, bk) if ir.shared else LOADS_AHEAD
-    steps = max(1, -(-run.counts.fma // (run.computed * bm * bn * deep)))
+    steps = max(1, -(-run.counts.products // (run.computed * bm * bn * deep)))
     turns = run.computed * steps
     warps = -(-ir.threads // WARP)
     issue = run.issue_clocks / turns / limits.schedulers
     lanes = run.counts.fma / turns / limits.fp32_lanes
+    lanes += _tensor_s(run) * run.gpu.sms * run.gpu.clock_hz / turns
     return Step(
         issue=issue * limits.schedulers / warps * -(-warps // limits.schedulers),
         issue_shared=max(issue, lanes),

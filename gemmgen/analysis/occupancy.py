@@ -7,9 +7,9 @@ from math import prod
 
 from gemmgen.diagnostics import ArgumentError, whole_number
 from gemmgen.ir.kernel import KernelIR
-from gemmgen.ir.nodes import Alloc, Section, Stmt, children, shape_of
+from gemmgen.ir.nodes import Alloc, Array, Section, Stmt, children, shape_of
 from gemmgen.ir.references import touches
-from gemmgen.ir.types import WARP
+from gemmgen.ir.types import U32, VECTOR_BYTES, WARP
 from gemmgen.target import Gpu, Limits
 from gemmgen.target import gpu as find_gpu
 
@@ -103,10 +103,16 @@ def named_registers(body: tuple[Stmt, ...]) -> int:
     for at, s in enumerate(flat):
         if isinstance(s, Alloc):
             last = max((i for i, x in enumerate(flat) if touches(x, s.array)), default=at)
-            live.append((prod(shape_of(s.array)), last))
+            live.append((_registers(s.array), last))
         inner = max((named_registers(part) for part in children(s)), default=0)
         most = max(most, inner + sum(words for words, last in live if last >= at))
     return most
+
+
+def _registers(array: Array) -> int:
+    """Registers of an array: one for each element, unless it is laid out as instructions take it, several together."""
+    elements = prod(shape_of(array))
+    return -(-elements * array.dtype.bytes // U32.bytes) if array.align == VECTOR_BYTES else elements
 
 
 def register_limit(ir: KernelIR, gpu: Gpu) -> int:

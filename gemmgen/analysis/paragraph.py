@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gemmgen.analysis.ablated import TOO_SMALL, measured_change, too_small
 from gemmgen.analysis.advice import Advice
 from gemmgen.analysis.bottleneck import MEANS, RESOURCES, Bottleneck, bottleneck
 from gemmgen.analysis.counts import Counts
 from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
+from gemmgen.spec.replace import tried
 from gemmgen.text.numbers import counted, time_text
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def paragraph(e: Explanation) -> str:
 
 def has_work(e: Explanation) -> bool:
     """Whether the product has anything to multiply."""
-    return e.blocks > 0 and e.counts.fma > 0
+    return e.blocks > 0 and e.counts.products > 0
 
 
 def limit_text(e: Explanation) -> str:
@@ -58,7 +60,8 @@ def _mechanism(of: Bottleneck) -> str:
 
 def _times(e: Explanation, of: Bottleneck) -> str:
     """What the FMAs need, and the exposed latency where that is not the bottleneck's own time."""
-    text = f"The FMAs alone need {time_text(e.bound.compute_s)}"
+    what, seconds = ("tensor cores", e.bound.tensor_s) if e.counts.mma else ("FMAs", e.bound.compute_s)
+    text = f"The {what} alone need {time_text(seconds)}"
     latency = time_text(e.bound.latency_s)
     if of.cause and of.resource == "latency":
         return f"{text}; exposed latency is {latency} in total."
@@ -111,7 +114,7 @@ def _why_issue(e: Explanation, of: Bottleneck) -> str:
         return _why_latency(e)
     if loop is None:
         return ""
-    text = f"FMAs are {loop.share:.0%} of the instructions in the main loop"
+    text = f"{'mma' if e.counts.mma else 'FMAs'} are {loop.share:.0%} of the instructions in the main loop"
     if loop.port_stall <= 0.005:
         return f"{text}."
     return (
@@ -129,7 +132,7 @@ def _why_l1(counts: Counts) -> str:
             f"Each request of the {worst.op} of {worst.operand} touches {per_request:.3g} sectors of {SECTOR} bytes "
             f"and uses {used:.0%} of them: the access is not coalesced."
         )
-    each = sum(a.cost.lines for a in asked) * WARP / counts.fma
+    each = sum(a.cost.lines for a in asked) * WARP / counts.products
     return f"Each FMA of a warp needs {each:.3g} lookups, because its operands come from global memory."
 
 
@@ -160,4 +163,17 @@ def _advised(e: Explanation, found: Advice) -> str:
     how = "as compiled" if found.compiled else "as written"
     again, now = found.before.by == after.by, RESOURCES[after.by]
     then = f"the kernel is then {'still ' if again else ''}limited by {now}"
-    return f"{lead} {change.head}{where}{change.rest}. Expected time: {saved:.0%} lower {how} (modelled); {then}."
+    source = f"modelled; {TOO_SMALL}" if too_small(after.total_s / found.before.total_s) else "modelled"
+    told = f"{lead} {change.head}{where}{change.rest}. Expected time: {saved:.0%} lower {how} ({source}); {then}."
+    return f"{told}{_measured_advice(e, found)}"
+
+
+def _measured_advice(e: Explanation, found: Advice) -> str:
+    """What the change did where it was measured; empty where it was not."""
+    if e.beta:
+        return ""
+    row = measured_change(e.spec, tried(e.spec, **found.change.fields), e.size, e.gpu)
+    if row is None:
+        return ""
+    saved = 1 - row.ratio
+    return f" Measured time: {abs(saved):.0%} {'lower' if saved > 0 else 'higher'} ({row.source})."

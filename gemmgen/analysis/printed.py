@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from gemmgen.analysis.bottleneck import CAUSES, bottleneck, costs
 from gemmgen.analysis.compiled import as_compiled, as_written
-from gemmgen.analysis.counts import AccessCost
+from gemmgen.analysis.counts import AccessCost, Counts
 from gemmgen.analysis.paragraph import advice_text, has_work, limit_text, paragraph, why_text
 from gemmgen.analysis.recorded import measured
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes, ratio
-from gemmgen.ir.types import WARP
 from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.memory import SECTOR
 from gemmgen.text.numbers import counted, duration, listed, size_text, time_text
@@ -59,10 +58,16 @@ def verdict_text(e: Explanation) -> str:
     """What limits the kernel, why, what to change, and the measured time where one is recorded."""
     if not has_work(e):
         return wrapped(paragraph(e))
+    return "\n".join(wrapped(f"{label}: {text}", first="", rest="  ") for label, text in verdict(e))
+
+
+def verdict(e: Explanation) -> list[tuple[str, str]]:
+    """The verdict as labels and sentences."""
+    if not has_work(e):
+        return [("limited by", paragraph(e))]
     told = [("limited by", limit_text(e)), ("why", why_text(e)), ("to change", advice_text(e))]
     told += [("measured", found)] if (found := measured_text(e)) else []
-    told += [("warning", w) for w in e.warnings]
-    return "\n".join(wrapped(f"{label}: {text}", first="", rest="  ") for label, text in told)
+    return told + [("warning", w) for w in e.warnings]
 
 
 def measured_text(e: Explanation) -> str:
@@ -133,12 +138,15 @@ def resources_text(e: Explanation) -> str:
 
 def _resource_lines(e: Explanation) -> Iterator[str]:
     written, compiled = as_written(e.counts), as_compiled(e.counts, e.loop)
-    yield f"{e.counts.fma:,} FMAs of single threads; the product needs {e.flops:,} flop"
+    if e.counts.mma:
+        yield f"{e.counts.mma:,} mma of single warps; the product needs {e.flops:,} flop"
+    else:
+        yield f"{e.counts.fma:,} FMAs of single threads; the product needs {e.flops:,} flop"
     if written.requests:
-        yield _per_load("as written", e.counts.fma, written.requests, written.wavefronts)
+        yield _per_load("as written", e.counts, written.requests, written.wavefronts)
     if compiled.requests:  # none for an empty sum whose cluster reads zeros from its blocks
         how = "as compiled" if compiled.seen else "merged as far as possible (SASS not inspected)"
-        yield _per_load(how, e.counts.fma, compiled.requests, compiled.wavefronts)
+        yield _per_load(how, e.counts, compiled.requests, compiled.wavefronts)
     registers = "registers: unknown, the kernel was not compiled"
     if e.compiled is not None:
         c = e.compiled
@@ -161,10 +169,10 @@ def _resource_lines(e: Explanation) -> Iterator[str]:
         yield f"before the launch {what} {verb} copied to aligned rows, {moved}; counts and times leave the copies out"
 
 
-def _per_load(how: str, fma: int, requests: int, wavefronts: int) -> str:
-    feeds = fma / (WARP * requests)
+def _per_load(how: str, counts: Counts, requests: int, wavefronts: int) -> str:
+    feeds, what = counts.issued / requests, "mma" if counts.mma else "FMAs"
     cost = f"{counted(requests, 'request')}, {counted(wavefronts, 'wavefront')}"
-    return f"shared loads {how}: {cost}, {feeds:.3g} FMAs per shared load"
+    return f"shared loads {how}: {cost}, {feeds:.3g} {what} per shared load"
 
 
 def traffic_text(e: Explanation) -> str:
@@ -215,7 +223,7 @@ HOW_TO_INSPECT = "`pip install nvidia-cuda-nvdisasm` installs nvdisasm, which re
 
 def unread_text(explanations: Iterable[Explanation]) -> str:
     """A line where the SASS of several kernels was not inspected; empty where all of it was."""
-    if all(e.loop is not None for e in explanations if e.counts.fma):
+    if all(e.loop is not None for e in explanations if e.counts.products):
         return ""
     return wrapped(
         "SASS not inspected: expected times leave out register-bank conflicts and non-FMA instructions; "
@@ -237,7 +245,8 @@ def _loop_lines(loop: MainLoop) -> Iterator[str]:
     moved = ", ".join(f"{n} {name}.{bits}" for (name, bits), n in sorted(loop.accesses.items())) or "none"
     yield (
         f"main loop (SASS {loop.first:#x} to {loop.last:#x}): {counted(loop.instructions, 'instruction')}, "
-        f"{loop.ffma} FFMA ({loop.share:.0%})" + (f", {counted(loop.barriers, 'barrier')}" if loop.barriers else "")
+        f"{loop.ffma} {loop.multiplies} ({loop.share:.0%})"
+        + (f", {counted(loop.barriers, 'barrier')}" if loop.barriers else "")
     )
     yield f"  accesses, by bits per lane: {moved}"
     conflicts = (

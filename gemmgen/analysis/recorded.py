@@ -48,25 +48,25 @@ def measured(e: Explanation) -> Measured | None:
 
 def measured_time(spec: Spec, size: Size, gpu: Gpu, beta: float = 0.0) -> Measured | None:
     """The recorded time of the same settings, whatever the kernel's name, at this size on this GPU."""
-    text = _settings(spec)
+    text = settings_text(spec)
     for row in _rows(data_folder("generated") / FOLDER):
-        if row.size == size and row.beta == beta and row_of(row.gpu) is gpu and _settings_of(row.spec) == text:
+        if row.size == size and row.beta == beta and row_of(row.gpu) is gpu and settings_of(row.spec) == text:
             return row
     return None
 
 
-def _settings(spec: Spec) -> str:
-    """The text of a spec without its name and comments."""
+def settings_text(spec: Spec) -> str:
+    """The text of a spec without its name and comments: equal texts are equal kernels."""
     return "".join(line for line in spec.to_text(comment=False).splitlines(True) if line.split()[:1] != ["kernel"])
 
 
 @cache
-def _settings_of(text: str) -> str:
+def settings_of(text: str) -> str:
     """The same of a recorded text; empty where this version of gemmgen refuses it."""
     from gemmgen.spec.parse import parse
 
     try:
-        return _settings(parse(text))
+        return settings_text(parse(text))
     except GemmgenError:
         return ""
 
@@ -86,10 +86,10 @@ def _rows(folder: Path) -> tuple[Measured, ...]:
 
 
 def _ladder(run: dict[str, Any]) -> Iterator[Measured]:
-    from gemmgen.spec.ladder import LADDER, ladder_path
+    from gemmgen.spec.ladder import ladder_names, ladder_path
 
     for row in run["rungs"]:
-        if row.get("median_s") and row["kernel"] in LADDER:
+        if row.get("median_s") and row["kernel"] in ladder_names():
             text = ladder_path(row["kernel"]).read_text(encoding="utf-8")
             yield _measured(run, text, row.get("size") or run["size"], row["median_s"])
 

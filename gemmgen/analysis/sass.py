@@ -18,6 +18,8 @@ _LABEL = re.compile(r"^(?P<name>\.L_x_\d+|\.L_\d+):")
 _TARGET = re.compile(r"`\((?P<name>\.L_\w+)\)")
 _REGISTER = re.compile(r"R(?P<number>\d+)(?P<reuse>\.reuse)?")
 
+MULTIPLIES = ("FFMA", "HMMA", "QMMA")
+"""Multiply-adds of threads, and of warps by tensor cores."""
 BANKS = 2
 """Register banks per quarter of an SM. A register is in the bank of its number mod 2."""
 SLACK = 1
@@ -54,7 +56,8 @@ class Loop:
 
     @cached_property
     def ffma(self) -> int:
-        return sum(i.name == "FFMA" for i in self.instructions)
+        """Instructions that multiply: FFMAs, and those of tensor cores."""
+        return sum(i.name in MULTIPLIES for i in self.instructions)
 
     def within(self, other: Loop) -> bool:
         """Whether it is the other loop or one inside it."""
@@ -67,9 +70,10 @@ class MainLoop:
     """One iteration of the hottest loop.
 
     ``accesses`` counts memory instructions by name and bits per lane: ("LDS", 128) -> 32. ``idle_loads`` are shared
-    loads that load nothing, per iteration of the outermost loop around it. ``port_cycles`` is the number of clocks that
-    its FFMAs take with register-bank conflicts, where a scheduler issues at most one per clock. ``spills`` are loads
-    and stores of local memory in the whole kernel.
+    loads that load nothing, per iteration of the outermost loop around it. ``multiplies`` is FFMA, or HMMA of tensor
+    cores, of which ``ffma`` is the number. ``port_cycles`` is the number of clocks that its FFMAs take with
+    register-bank conflicts, where a scheduler issues at most one per clock. ``spills`` are loads and stores of local
+    memory in the whole kernel.
     """
 
     first: int
@@ -81,6 +85,7 @@ class MainLoop:
     port_cycles: float
     spills: int
     idle_loads: int = 0
+    multiplies: str = "FFMA"
 
     @property
     def share(self) -> float:
@@ -181,6 +186,7 @@ def main_loop(text: str) -> MainLoop | None:
         barriers=sum(i.name in BARRIERS for i in code),
         port_cycles=port_cycles(code),
         spills=sum(i.name in ("LDL", "STL") for i in whole),
+        multiplies=next(i.name for i in code if i.name in MULTIPLIES),
         idle_loads=sum(i.name == "LDS" and i.predicate == NEVER for i in most.instructions),
     )
 
@@ -198,7 +204,9 @@ def port_cycles(code: Iterable[Instruction]) -> float:
     spent = 0.0
     for i in code:
         sources = _sources(i)
-        if i.name == "FFMA":
+        if i.name in MULTIPLIES[1:]:
+            spent, now = spent + 1, now + 1  # the tensor cores take longer than their operands
+        elif i.name == "FFMA":
             reads = {number for place, (number, _) in sources.items() if kept.get(place) != number}
             for bank in range(BANKS):
                 busy[bank] = max(busy[bank], now) + sum(number % BANKS == bank for number in reads)

@@ -88,7 +88,7 @@ def intensity(
         naive=ratio(2 * work, (items[0] + items[1]) * work),
         block_tile=ratio(work, asked),
         ideal=ratio(work, compulsory_bytes(size, beta, items, beside)),
-        flop_per_shared_load=ratio(2 * counts.fma, counts.total("shared", "load").elements),
+        flop_per_shared_load=ratio(2 * counts.products, counts.total("shared", "load").elements),
     )
 
 

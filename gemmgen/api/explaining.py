@@ -98,7 +98,7 @@ def _compiled(ir: KernelIR, text: str, gpu: Gpu, slow: str) -> Compiled | None:
     from gemmgen.runtime.nvrtc import compile_cubin
 
     try:
-        compiled = compile_cubin(text, gpu.arch, name=ir.name, slow=slow)
+        compiled = compile_cubin(text, ir.target(gpu.arch), name=ir.name, slow=slow)
     except CompileError:
         return None
     return Compiled(compiled.resources.registers, compiled.resources.spill_bytes, gpu.arch, _loop(compiled.cubin))

@@ -16,6 +16,7 @@ from gemmgen.launch.placement import OPERANDS
 from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
+    from gemmgen.api.ready import Kept
     from gemmgen.ir.kernel import KernelIR
     from gemmgen.ir.program import Part
     from gemmgen.runtime.arrays import TorchMatrices
@@ -61,12 +62,21 @@ def make(spec: Spec, device: str, arch: str | None) -> Kernel:
 class Kernel:
     """``kernel(A, B)`` computes A @ B; ``kernel(A, B, C, alpha, beta)`` C = alpha * (A @ B) + beta * C in place.
 
-    ``device`` is "cuda" or "sim", where it runs; ``arch`` what ``cubin`` is compiled for. It may be called from several
+    ``device`` is "cuda" or "sim", where it runs; ``arch`` what ``cubin`` is compiled for. A ``swapped`` one computes
+    C^T = B^T A^T with its spec, of the caller's matrices as they lie; a ``kept`` one is launched without being lowered
+    where the cache has it, and says on stderr that it compiles where that takes long. It may be called from several
     threads. Variants for ragged sizes and unaligned rows are compiled when a call first needs them.
     """
 
     def __init__(
-        self, spec: Spec, device: Literal["sim", "cuda"], arch: str | None = None, patience: float | None = None
+        self,
+        spec: Spec,
+        device: Literal["sim", "cuda"],
+        arch: str | None = None,
+        patience: float | None = None,
+        *,
+        swapped: bool = False,
+        kept: bool = False,
     ) -> None:
         from gemmgen.runtime.gemm import GpuGemm
 
@@ -78,13 +88,27 @@ class Kernel:
         self._lowered: dict[Variant, KernelIR] = {}
         self._source: str | None = None
         self._compiled: Compiled | None = None
-        self._gemm: GpuGemm = GpuGemm(spec, self.load)
+        self._swapped = swapped
+        self._kept: Kept | None = None
+        if kept:
+            from gemmgen.api.ready import Kept
+
+            self._kept = Kept(spec, self.arch)
+        known = self._kept
+        self._gemm: GpuGemm = GpuGemm(
+            spec,
+            self.load,
+            None,
+            known.program if known else None,
+            swapped=swapped,
+            compiled=known.has if known else None,
+        )
         self._batched = spec.has("batched")
         self._sibling: Kernel | None = None
 
-    def __reduce__(self) -> tuple[type[Kernel], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """As it was made: copies and other processes compile and load for themselves, when they are first called."""
-        return type(self), (self.spec, self.device, self._arch, self._patience)
+        return _made_again, (self.spec, self.device, self._arch, self._patience, self._swapped, self._kept is not None)
 
     def __repr__(self) -> str:
         return f"<gemmgen kernel {self.spec.name!r} on {'the GPU' if self.device == 'cuda' else 'the simulator'}>"
@@ -105,6 +129,13 @@ class Kernel:
         where = "the GPU" if self.device == "cuda" else "the simulator"
         return f"{spec.name} on {where}, {self.arch}: {', '.join(parts)}"
 
+    def _repr_html_(self) -> str:
+        """The line of ``str()``, its spec and its CUDA, which are closed at first. Nothing is compiled for it."""
+        from gemmgen.text.html import closed, heading, joined, pre
+
+        texts = closed("Spec", pre(self.spec.to_text())), closed("CUDA", pre(self.source))
+        return joined(heading(str(self)), *texts)
+
     def __call__(
         self, A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0, stream: Any = None, **named: Any
     ) -> Any:
@@ -120,12 +151,20 @@ class Kernel:
         alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
         if not self._batched and 3 in (getattr(A, "ndim", 2), getattr(B, "ndim", 2)):
             return self.for_batches()(A, B, C, alpha, beta, stream, **named)
-        if self.device == "cuda":
-            if on_device(A) or on_device(B) or on_device(C):
-                return self._gemm(A, B, C, alpha, beta, stream, named)
-            return self._on_host(A, B, C, alpha, beta, stream, named)
-        if stream is not None:
+        if self.device == "cuda" and (on_device(A) or on_device(B) or on_device(C)):
+            return self._gemm(A, B, C, alpha, beta, stream, named)
+        if self.device != "cuda" and stream is not None:
             raise ArgumentError("stream is given, and the simulator has none; leave it out, or use device='cuda'")
+        if not self._swapped:
+            return self._run_on_host(A, B, C, alpha, beta, stream, named)
+        made = self._run_on_host(B.T, A.T, None if C is None else C.T, alpha, beta, stream, named)
+        return made.T if C is None else C
+
+    def _run_on_host(
+        self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, named: Mapping[str, Any]
+    ) -> Any:
+        if self.device == "cuda":
+            return self._on_host(A, B, C, alpha, beta, stream, named)
         return self._simulate(A, B, C, alpha, beta, named)
 
     def of_torch(self, seen: TorchMatrices, A: Any, B: Any, C: Any, alpha: float, beta: float) -> Any:
@@ -220,7 +259,7 @@ class Kernel:
         with self._lock:
             if self._compiled is None:
                 self._compiled = compile_cubin(
-                    self.source, self.arch, name=self.spec.name, slow=slow_to_compile(self.spec)
+                    self.source, self.lowered().target(self.arch), name=self.spec.name, slow=slow_to_compile(self.spec)
                 )
             return self._compiled
 
@@ -233,9 +272,13 @@ class Kernel:
         from gemmgen.runtime.build import compile_for
         from gemmgen.runtime.launch import GpuModule, check_architecture
 
+        if self._kept is not None:
+            return GpuModule(*self._kept.part(variant, which, gpu), gpu)
         ir = kernel_of(self.lowered(variant), which)
         check_architecture(ir, gpu)
-        return GpuModule(ir, compile_for(emit_cuda(ir), gpu, name=ir.name, slow=slow_to_compile(self.spec)), gpu)
+        slow = slow_to_compile(self.spec)
+        built = compile_for(emit_cuda(ir), gpu, name=ir.name, slow=slow, retarget=ir.target)
+        return GpuModule(ir, built, gpu)
 
     def _on_host(self, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, named: Mapping[str, Any]) -> Any:
         from gemmgen.runtime import device as gpus
@@ -247,3 +290,7 @@ class Kernel:
             values = {name: x.values for name, x in beside.items()}
             self._gemm.on_host_arrays(a, b, c, alpha, beta, gpus.required(), stream, values)
         return output
+
+
+def _made_again(spec: Spec, device: Any, arch: str | None, patience: float | None, *how: bool) -> Kernel:
+    return Kernel(spec, device, arch, patience, swapped=how[0], kept=how[1])

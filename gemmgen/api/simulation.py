@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.api.beside import on_host
 from gemmgen.api.operands import PAGE, Matrix, matrices, output_for, scalar
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, flag
 from gemmgen.ir.types import F32
 from gemmgen.ir.variant import Variant
 from gemmgen.launch import Arguments, Launch, LaunchPlan, as_float32, plan, program_for
@@ -28,7 +28,8 @@ Lowered = Callable[[Variant], "KernelIR"]
 @dataclass(frozen=True)
 class Simulation:
     """What a simulated product gave: ``C``, a new array; ``counters`` with the keys "global", "shared", "fma" and
-    "accesses"; and ``faults``, what the kernel did wrong, in the order it was found."""
+    "accesses", and "tensor" (flops) where tensor cores multiply; ``faults``, what the kernel did wrong, in the order
+    it was found."""
 
     C: Any
     counters: Mapping[str, Any]
@@ -43,6 +44,7 @@ def simulate(
     alpha: float = 1.0,
     beta: float = 0.0,
     gpu: str = "h200",
+    counted: bool = True,
     **named: Any,
 ) -> Simulation:
     """Run C = alpha * (A @ B) + beta * C on the simulator, checking every access and counting as ``gpu`` does.
@@ -51,7 +53,8 @@ def simulate(
 
     ``A``, ``B`` and ``C`` are host arrays, which stay as they are (C may be read-only): the result is a new array. A
     spec is lowered to the variant that the arrays need, as on the GPU; a KernelIR is run as it is, so that sizes and
-    alignment must suit it. Faults are collected, not raised. Raises ArgumentError for arrays that a kernel refuses.
+    alignment must suit it. Faults are collected, not raised. ``counted=False`` is quicker: counters of accesses stay
+    0. Raises ArgumentError for arrays that a kernel refuses.
     """
     from gemmgen.api.specs import of_type
     from gemmgen.ir.kernel import KernelIR
@@ -69,7 +72,7 @@ def simulate(
     steps = plan_of(program, operands, alpha, beta, None if only is None else only.variant, writable=True)
     operands["C"] = operands["C"].twin()
     lowered = lowering(of_type(spec_or_ir)) if only is None else _always(only)
-    result = execute(program, steps, lowered, operands)
+    result = execute(program, steps, lowered, operands, flag("counted", counted))
     return Simulation(operands["C"].values, result.counters, tuple(result.faults))
 
 
@@ -119,24 +122,26 @@ def plan_of(
     )
 
 
-def execute(program: Program, steps: LaunchPlan, lowered: Lowered, operands: Mapping[str, Matrix]) -> RunResult:
-    """Do what a plan says, on the simulator: C is updated in place."""
+def execute(
+    program: Program, steps: LaunchPlan, lowered: Lowered, operands: Mapping[str, Matrix], counted: bool = True
+) -> RunResult:
+    """Do what a plan says, on the simulator: C is updated in place. ``counted``: whether accesses are counted."""
     import numpy as np
 
-    from gemmgen.sim.run import merged, run_kernel
+    from gemmgen.sim.run import Options, merged, run_kernel
 
     placed = dict(operands)
     orders = {x.name: x.order for x in program.matrices}
     for copy in steps.copies:
         placed[copy.operand] = copied(placed[copy.operand], orders[copy.operand], copy.leading)
     workspace = np.full(F32.elements(steps.partials), np.nan, F32.numpy_dtype)
-    results = []
+    results, options = [], Options(counted=counted)
     for step in steps.steps:
         ir = step.ir(lowered(step.variant))
         arrays = _arrays(program, step, placed, workspace)
         given = {p.name for p in ir.params}
         results.append(
-            run_kernel(ir, step.grid, step.scalars, {name: x for name, x in arrays.items() if name in given})
+            run_kernel(ir, step.grid, step.scalars, {name: x for name, x in arrays.items() if name in given}, options)
         )
     return merged(results)
 

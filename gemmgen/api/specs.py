@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gemmgen.ir.kernel import KernelIR
+    from gemmgen.ir.types import DType
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
 
@@ -139,7 +140,7 @@ def refuse_unfit(spec: Spec, gpu: Gpu) -> None:
 
 
 def refuse_untimed(spec: Spec) -> None:
-    """Raise ArgumentError for a spec whose matrices are not all f32: kernels are timed on such operands alone."""
+    """Raise ArgumentError for a spec with matrices that no kernel is tuned with: all but f32."""
     from gemmgen.ir.types import F32
 
     if beside := [x.name for x in spec.beside]:
@@ -147,7 +148,23 @@ def refuse_untimed(spec: Spec) -> None:
             f"the epilogue of {spec.name} takes {', '.join(beside)}; kernels are timed with A, B and C only"
         )
     if other := [f"{x.name} {x.dtype}" for x in spec.matrices if x.dtype != F32]:
-        raise ArgumentError(f"{spec.name} takes {', '.join(other)}; kernels are timed with operands of {F32} only")
+        raise ArgumentError(f"{spec.name} takes {', '.join(other)}; kernels are tuned with operands of {F32} only")
+
+
+def types_timed(specs: Sequence[Spec]) -> tuple[DType, DType, DType]:
+    """The types of A, B and C that several kernels are timed with. Raises ArgumentError where they differ, or cannot be
+    timed."""
+    from gemmgen.ir.types import E4M3, E5M2
+
+    first, *others = [tuple(x.dtype for x in spec.matrices) for spec in specs]
+    for spec, types in zip(specs[1:], others, strict=True):
+        if types != first:
+            told = [" ".join(map(str, x)) for x in (first, types)]
+            raise ArgumentError(f"{specs[0].name} takes {told[0]} and {spec.name} {told[1]}; time them apart")
+    if first[0] in (E4M3, E5M2):
+        raise ArgumentError(f"{specs[0].name} takes {first[0]}, which nothing here is timed with")
+    a, b, c = first
+    return a, b, c
 
 
 def emit(spec: Spec, arch: str = "sm_90", variant: str | Variant = "exact") -> str:

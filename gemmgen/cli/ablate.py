@@ -43,7 +43,7 @@ def ablate(
     refuse_unfit(whole, target)
     with output.progress(f"ablating {whole.name}") as shown:
         costs = all_costs(whole, [fitting(one, target) for one in ablations(whole)], at, target.name, shown)
-        timed = with_times(whole, costs, at, shown)
+        timed = with_times(whole, costs, at, shown) or with_records(whole, costs, at, target)
     wrong = [c.ablation.without for c in costs if c.right is False]
     if json:
         rows = [c.to_dict() for c in timed or costs]
@@ -106,9 +106,10 @@ def is_right(spec: Spec) -> bool:
     m, n = (min(CHECKED_AT_MOST, extent + extent // 2 + 1) for extent in (bm, bn))
     k = spec.stages * max(bk, 8) + max(bk, 8) + 1
     random = np.random.default_rng(0)
-    a, b = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    dtype = spec.matrices[0].dtype.numpy_dtype
+    a, b = (random.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in ((m, k), (k, n)))
     beside = drawn(spec, m, n)
-    done = gemmgen.simulate(spec, a, b, **beside)
+    done = gemmgen.simulate(spec, a, b, counted=False, **beside)
     return not done.faults and gemmgen.verify(done.C, a, b, spec=spec, **beside).ok
 
 
@@ -127,3 +128,17 @@ def with_times(whole: Spec, costs: list[Cost], size: Size, shown: output.Progres
         replace(c, milliseconds=next(times), whole_milliseconds=first) if c.ablation.spec is not None else c
         for c in costs
     ]
+
+
+def with_records(whole: Spec, costs: list[Cost], size: Size, gpu: Gpu) -> list[Cost] | None:
+    """The costs with times that were recorded on this GPU; None where there are none."""
+    from gemmgen.analysis.ablated import measured_change
+
+    found = []
+    for c in costs:
+        row = measured_change(whole, c.ablation.spec, size, gpu) if c.ablation.spec is not None else None
+        if row is not None:
+            before, after = 1e3 * row.before_s, 1e3 * row.after_s
+            c = replace(c, milliseconds=after, whole_milliseconds=before, source=row.source)
+        found.append(c)
+    return found if any(c.source for c in found) else None

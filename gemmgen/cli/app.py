@@ -17,10 +17,15 @@ from gemmgen.cli.explain import explain
 from gemmgen.cli.export import export
 from gemmgen.cli.gpus import gpus
 from gemmgen.cli.ladder import ladder
+from gemmgen.cli.lesson import app as lesson_app
 from gemmgen.cli.listing import settings
 from gemmgen.cli.new import new
+from gemmgen.cli.pages import report
+from gemmgen.cli.picture import picture
+from gemmgen.cli.play import play
 from gemmgen.cli.profile import profile
 from gemmgen.cli.tune import tune
+from gemmgen.cli.warm import warm
 
 HELP = """A compiler for tiled matrix multiplication on NVIDIA GPUs.
 
@@ -68,11 +73,16 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("ladder")(ladder)
 app.command("tune")(tune)
+app.command("warm")(warm)
 app.command("explain")(explain)
 app.command("diff")(diff)
 app.command("ablate")(ablate)
 app.command("profile")(profile)
 app.command("banks")(banks)
+app.command("report")(report)
+app.command("picture")(picture)
+app.command("play")(play)
+app.add_typer(lesson_app, name="lesson")
 app.command("gpus")(gpus)
 app.command("export")(export)
 app.command("settings")(settings)

@@ -66,7 +66,7 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
         kernels = [gemmgen.lower(spec, variant) for variant in variants]
         beside = [ir for main in kernels for ir in main.kernels if ir is not main]
         for ir in (*kernels, *beside):
-            text = Text(spec, ir, emit_cuda(ir), target)
+            text = Text(spec, ir, emit_cuda(ir), ir.target(target))
             other = made.setdefault(text.stem, text)
             if other.source != text.source or other.spec is not spec:
                 raise exits.UsageError(_clash(other.spec, spec, text.stem))

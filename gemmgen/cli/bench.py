@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,8 +46,20 @@ def bench(
         typer.Option(
             "--suite",
             metavar="NAME",
-            help="f32: gemmgen.matmul beside cuBLAS, warm, at many shapes (or at those of --sizes).",
+            help="f32, bf16, f16, tf32, or the latter with -nt: gemmgen.matmul beside cuBLAS, warm, at many shapes.",
         ),
+    ] = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option("--shapes", metavar="FILE", help="As --suite, at the shapes of a file: lines of M N K LAYOUT."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option("--layout", metavar="nn|nt|tn|tt|all", help="How A and B lie, with --suite or --shapes; t: A.T."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option("--plot", metavar="FILE.svg|.png|-", help="With --shapes: plot ratio over work; -: as text."),
     ] = None,
     settings: Set = None,
     json: Json = False,
@@ -60,16 +73,28 @@ def bench(
 
       gemmgen bench specs/vectorized.gemm specs/warptile.gemm --json
 
-      gemmgen bench --suite f32 --json
+      gemmgen bench --suite f32 --layout all --json
+
+      gemmgen bench --shapes shapes.txt --plot -
 
       gemmgen bench --host
     """
+    if shapes is not None:
+        if specs or host or settings or suite is not None or sizes is not None:
+            raise exits.UsageError(
+                "--shapes times gemmgen.matmul at a file's shapes, and takes no specs, suite or sizes"
+            )
+        from gemmgen.cli.suite import bench_shapes
+
+        return bench_shapes(shapes, layout, plot, json=json)
+    if plot is not None or (layout is not None and suite is None):
+        raise exits.UsageError("--layout is for --suite and --shapes, and --plot for --shapes")
     if suite is not None:
         if specs or host or settings:
             raise exits.UsageError("--suite times gemmgen.matmul and takes no specs")
         from gemmgen.cli.suite import bench_suite
 
-        return bench_suite(suite, sizes, json=json)
+        return bench_suite(suite, sizes, layout or "nn", json=json)
     if host:
         if specs or settings:
             raise exits.UsageError("--host measures gemmgen itself and takes no specs")

@@ -114,8 +114,10 @@ def run(
         check_writable(named("--out", out))
     kernel = gemmgen.compile(loaded, device.value, arch or loaded.arch)
     default = ON_GPU if kernel.device == "cuda" else SIMULATED
-    operands = make_operands(size, default, {"A": a, "B": b, "C": c}, seed, beta)
-    operands = replace(operands.typed(loaded), beside=drawn(loaded, operands.size.m, operands.size.n, seed))
+    types = {x.name: x.dtype.numpy_dtype for x in loaded.matrices}
+    operands = make_operands(size, default, {"A": a, "B": b, "C": c}, seed, beta, types)
+    beside = drawn(loaded, operands.size.m, operands.size.n, seed)
+    operands = replace(operands.typed(loaded), beside=beside)
     files = artifacts.write([(t, t.source.encode()) for t in texts], Path(folder), Emit.cuda)
     rows, why = measured(texts)
     if rows and not json:
@@ -167,8 +169,10 @@ def place(device: str) -> str:
     return f"the simulator, as {why}" if why else "the simulator"
 
 
-def make_operands(size: Size | None, default: Size, files: dict[str, str | None], seed: int, beta: float) -> Operands:
-    """The matrices of a run: from files where they are given, else random normal numbers.
+def make_operands(
+    size: Size | None, default: Size, files: dict[str, str | None], seed: int, beta: float, types: dict[str, Any]
+) -> Operands:
+    """The matrices of a run: from files where they are given, else random normal numbers of the spec's ``types``.
 
     C is made where beta is not 0. Raises UsageError for a file that cannot be used, or sizes that do not fit.
     """
@@ -181,7 +185,7 @@ def make_operands(size: Size | None, default: Size, files: dict[str, str | None]
 
     def matrix(name: str, rows: int, columns: int) -> Any:
         drawn = random.standard_normal((rows, columns), dtype=np.float32)
-        return given.get(name, drawn)
+        return given.get(name, drawn.astype(types[name], copy=False))
 
     a, b = matrix("A", m, k), matrix("B", k, n)
     return Operands(a, b, matrix("C", m, n) if beta != 0.0 or "C" in given else None)

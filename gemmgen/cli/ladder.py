@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,9 @@ def ladder(
             help=f"Size of the product; default: {ON_GPU} on a GPU, {SIMULATED} simulated.",
         ),
     ] = None,
+    suite: Annotated[
+        str, typer.Option("--suite", metavar="TYPE", help="f32: by multiply-adds; bf16: by tensor cores.")
+    ] = "f32",
     json: Json = False,
     report: Annotated[
         Path | None,
@@ -51,27 +55,33 @@ def ladder(
 
       gemmgen ladder --size 8192 --json
 
+      gemmgen ladder --suite bf16
+
       gemmgen ladder --report ladder.html
 
     The report needs no GPU: without one it counts exactly what the kernels do at any size, and models their times.
     """
-    from gemmgen.report.ladder import ladder_table
+    from gemmgen.report.ladder import LADDERS, ladder_table
     from gemmgen.runtime.device import current
     from gemmgen.text.wrap import wrapped
 
+    if suite not in LADDERS:
+        raise exits.UsageError(f"no ladder of {suite}; there is {' and '.join(LADDERS)}")
+    if suite != "f32" and (chart is not None or report is not None):
+        raise exits.UsageError("--report and --chart show the ladder of f32")
     if chart is not None:
         return charted(chart)
-    gpu = current()
+    gpu, rungs = current(), LADDERS[suite]
     if report is not None:
         from gemmgen.cli.ladder_report import written
         from gemmgen.report.page import require
 
         require()
         check_writable(report)
-        run = None if gpu is None else timed_ladder(size or ON_GPU)
+        run = None if gpu is None else timed_ladder(size or ON_GPU, rungs)
         result = written(report, size or ON_GPU, gpu.name if gpu else None, run)
     else:
-        result = counted_ladder(size or SIMULATED) if gpu is None else timed_ladder(size or ON_GPU)
+        result = counted_ladder(size or SIMULATED, rungs) if gpu is None else timed_ladder(size or ON_GPU, rungs)
     wrong = [line.rung.spec for line in result.rungs if not line.verified]
     if json:
         output.print_json(result.to_dict())
@@ -106,21 +116,24 @@ def place(gpu: str | None, report: bool) -> str:
     return f" on the simulator, because {why_none()}: counts, not times"
 
 
-def counted_ladder(size: Size) -> LadderResult:
+def counted_ladder(size: Size, rungs: Sequence[Rung]) -> LadderResult:
     """The ladder in the simulator. Raises SimulationFault where a kernel does something illegal."""
     import numpy as np
 
+    import gemmgen
     from gemmgen.cli.machine import machine
-    from gemmgen.report.ladder import RUNGS, LadderResult
+    from gemmgen.report.ladder import LadderResult
+    from gemmgen.spec.ladder import ladder_path
     from gemmgen.target import gpu
 
     refuse_too_large(size)
     random = np.random.default_rng(0)
-    a = random.standard_normal((size.m, size.k), dtype=np.float32)
-    b = random.standard_normal((size.k, size.n), dtype=np.float32)
+    dtype = gemmgen.load(ladder_path(rungs[0].spec)).matrices[0].dtype.numpy_dtype
+    a = random.standard_normal((size.m, size.k), dtype=np.float32).astype(dtype, copy=False)
+    b = random.standard_normal((size.k, size.n), dtype=np.float32).astype(dtype, copy=False)
     lines: list[RungResult] = []
     with output.progress(f"simulating the ladder at {size}") as shown:
-        for rung in RUNGS:
+        for rung in rungs:
             shown.update(f"simulating {rung.spec} at {size}")
             m, n, k = rung.size(size)
             lines.append(counted(rung, size, a[:m, :k], b[:k, :n]))
@@ -144,7 +157,7 @@ def counted(rung: Rung, size: Size, a: object, b: object) -> RungResult:
     return RungResult(rung, verified, counted=Counted.of(done.counters), recorded_s=recorded)
 
 
-def timed_ladder(size: Size) -> LadderResult:
+def timed_ladder(size: Size, rungs: Sequence[Rung]) -> LadderResult:
     """The ladder on the GPU, with cuBLAS in the same run, and a run for each size that is a rung's own.
 
     What the GPU's architecture lacks is left out, with the reason. Raises WrongResult where a rung is wrong.
@@ -153,19 +166,19 @@ def timed_ladder(size: Size) -> LadderResult:
     from gemmgen.api.specs import unfit
     from gemmgen.cli.machine import machine
     from gemmgen.cli.timing import compare
-    from gemmgen.report.ladder import RUNGS, LadderResult, RungResult
+    from gemmgen.report.ladder import LadderResult, RungResult
     from gemmgen.runtime.device import required
     from gemmgen.spec.ladder import ladder_path
 
-    specs = {rung: gemmgen.load(ladder_path(rung.spec)) for rung in RUNGS}
+    specs = {rung: gemmgen.load(ladder_path(rung.spec)) for rung in rungs}
     problems = {rung: unfit(spec, required().arch) for rung, spec in specs.items()}
     lines = {rung: RungResult(rung, True, skipped=f"not run: {why}") for rung, why in problems.items() if why}
-    sizes = dict.fromkeys([size, *(Size(*rung.size(size)) for rung in RUNGS)])
+    sizes = dict.fromkeys([size, *(Size(*rung.size(size)) for rung in rungs)])
     runs = {}
     with output.progress(f"compiling the ladder for {size}") as shown:
         for own in sizes:
-            here = [rung for rung in RUNGS if rung not in lines and rung.size(size) == own]
+            here = [rung for rung in rungs if rung not in lines and rung.size(size) == own]
             runs[own] = done = compare([specs[rung] for rung in here], own, warm=False, progress=shown.update)
             for rung, timing, checked in zip(here, done.kernels, done.bench.checks, strict=False):
                 lines[rung] = RungResult(rung, checked.ok, timing, comparison=done if own != size else None)
-    return LadderResult(size, machine(), [lines[rung] for rung in RUNGS], runs[size])
+    return LadderResult(size, machine(), [lines[rung] for rung in rungs], runs[size])

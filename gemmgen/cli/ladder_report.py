@@ -34,7 +34,7 @@ def written(file: Path, size: Size, gpu_name: str | None, run: LadderResult | No
 
         def explained(number: int) -> RungFacts:
             shown.update(f"explaining {RUNGS[number].spec} at {size}")
-            return facts_of(number, RUNGS[number], size, gpu)
+            return facts_of(number, RUNGS[number], size, gpu, sass=True)
 
         found = list(workers.map(explained, range(len(RUNGS))))
         times = recorded(size) if run is None else measured(run.to_dict())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gemmgen.runtime.baseline import Cublas
     from gemmgen.runtime.cutlass import Cutlass
     from gemmgen.runtime.device import Device
+    from gemmgen.runtime.problem import Types
     from gemmgen.runtime.timing import Side
     from gemmgen.spec.model import Spec
 
@@ -42,7 +43,7 @@ def compare(
     fails: then there is no comparison.
     """
     import gemmgen
-    from gemmgen.api.specs import refuse_untimed
+    from gemmgen.api.specs import types_timed
     from gemmgen.report.bench import Comparison
     from gemmgen.runtime.device import required
     from gemmgen.runtime.timing import KernelSide, bench
@@ -51,9 +52,8 @@ def compare(
     refuse_too_large(size)
     if baseline is Baseline.cutlass:
         progress("compiling CUTLASS's kernel")
-    for spec in specs:
-        refuse_untimed(spec)
-    other = other_side(baseline, device, size)
+    types = types_timed(specs)
+    other = other_side(baseline, device, size, types)
     try:
         sides: list[Side] = []
         for spec in specs:
@@ -61,7 +61,7 @@ def compare(
             sides.append(KernelSide(spec.name, gemmgen.compile(spec, "cuda")))
         if other is not None:
             sides.append(other)
-        done = bench(sides, size, warm=warm, progress=lambda doing: progress(f"{size}: {doing}"))
+        done = bench(sides, size, warm=warm, progress=lambda doing: progress(f"{size}: {doing}"), types=types)
         template = getattr(other, "template", None)
         return Comparison(
             done, other.description if other else None, tuple(specs), None if template is None else template.to_dict()
@@ -71,14 +71,27 @@ def compare(
             other.close()
 
 
-def other_side(baseline: Baseline, device: Device, size: Size) -> Cublas | Cutlass | None:
+def other_side(baseline: Baseline, device: Device, size: Size, types: Types | None = None) -> Cublas | Cutlass | None:
     """What to compare with, ready to run. Raises BaselineError where it was asked for and cannot be had."""
     from gemmgen.runtime.baseline import Cublas
     from gemmgen.runtime.cutlass import Cutlass
+    from gemmgen.runtime.problem import FLOATS
 
+    if types not in (None, FLOATS):
+        return _typed_side(baseline, device, types)
     if baseline is Baseline.cutlass:
         return Cutlass(device, size)
     return Cublas(device) if wants_cublas(baseline) else None
+
+
+def _typed_side(baseline: Baseline, device: Device, types: Types | None) -> Cublas | None:
+    """The same for other types than float32, which CUTLASS's kernel here does not multiply."""
+    from gemmgen.runtime.baseline import BaselineError
+    from gemmgen.runtime.typed import TypedCublas
+
+    if baseline is Baseline.cutlass:
+        raise BaselineError("the baseline of CUTLASS multiplies float32 only; compare with cuBLAS")
+    return TypedCublas(device, types) if types is not None and wants_cublas(baseline) else None
 
 
 def wants_cublas(baseline: Baseline) -> bool:

@@ -74,6 +74,20 @@ def tune(
     unordered: Annotated[
         bool, typer.Option("--unordered", help="Also try atomics, whose results may differ in the last bits.")
     ] = False,
+    shape_file: Annotated[
+        Path | None,
+        typer.Option("--shapes", metavar="FILE", help="Tune the shapes of a file, lines of M N K LAYOUT; resumable."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help="With --shapes: tune on a Ray cluster, one process per GPU."),
+    ] = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate", metavar="FILE", help="Measure the constants of gemmgen.matmul's choice, into a file."
+        ),
+    ] = None,
     model: Annotated[bool, typer.Option("--model", help="Choose by the model alone, without measuring.")] = False,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="For which GPU the model chooses.")] = "h200",
     gpus: Annotated[
@@ -106,9 +120,27 @@ def tune(
 
       gemmgen tune --size 512,1024,8x4096x4096 --gpus 2
 
+      gemmgen tune --shapes shapes.txt --gpus 0
+
+      gemmgen tune --calibrate h200.json
+
       gemmgen tune --show
     """
     check_outputs(export, plot)
+    if ray is not None and shape_file is None:
+        raise exits.UsageError("--ray is for the shapes of a file; name it with --shapes")
+    if calibrate is not None:
+        from gemmgen.cli.shapes import calibrate_into
+
+        return calibrate_into(calibrate, json=json)
+    if shape_file is not None:
+        from gemmgen.cli.shapes import tune_shapes
+
+        if specs or settings or sizes is not None or model:
+            raise exits.UsageError(
+                "--shapes tunes the pool's kernels at a file's shapes; leave out specs, --set and --size"
+            )
+        return tune_shapes(shape_file, how(search, timings, seed, warm), gpus, records, ray, json=json)
     if show:
         return show_records(sizes, records, export=export, plot=plot, json=json)
     varied, fixed = divided(settings or [])

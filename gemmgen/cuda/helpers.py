@@ -10,7 +10,7 @@ from gemmgen.ir.facts import variables
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Call, Compute, FBin, FCall, FExpr, Fma, If, Load, Store, Sync, walk
 from gemmgen.ir.references import reads, references
-from gemmgen.ir.types import DType
+from gemmgen.ir.types import F32, DType
 from gemmgen.isa.cluster import CLUSTER_SYNC, cluster_load
 from gemmgen.isa.convert import CONVERSIONS, TYPE_NAMES, from_float, to_float
 from gemmgen.isa.lane_values import LANE_VALUES
@@ -49,6 +49,7 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
             case _:
                 pass
     yield from _narrow(ir)
+    writable, readable = ({(_in_c(dtype), width) for dtype, width in found} for found in (writable, readable))
     for dtype, width in sorted((x for x in writable if x[1] > 1), key=lambda x: (-x[1], x[0].name)):
         yield from _text(vector_access(dtype, width, (dtype, width) in readable))
     for name in sorted(pinned):
@@ -57,6 +58,11 @@ def helpers(ir: KernelIR) -> Iterator[Printed]:
         yield from _text(TENSOR_MAP)
     for helper in rows:
         yield from _text(helper.strip("\n"))
+
+
+def _in_c(dtype: DType) -> DType:
+    """The type as C knows it: tf32 is float there."""
+    return F32 if dtype.c == F32.c else dtype
 
 
 def _narrow(ir: KernelIR) -> Iterator[Printed]:

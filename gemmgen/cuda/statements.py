@@ -54,6 +54,7 @@ from gemmgen.ir.nodes import (
 )
 from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import CLUSTER_SYNC
+from gemmgen.isa.table import WHOLE
 
 
 def memory_of(s: Load | Store) -> Array:
@@ -378,6 +379,8 @@ def argument(a: Ref | Expr | MapRef, env: Env, run: int = 1) -> str:
     if isinstance(a, MapRef):
         return f"&{a.name}"
     if isinstance(a, Ref):
+        if run == WHOLE:
+            return a.memory.name
         if a.array.space == "register":
             return reference(a, env) if run == 1 else first_address(a, env)
         return address(a, env)

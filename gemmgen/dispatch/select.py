@@ -1,37 +1,51 @@
-"""Which kernel to use for a shape that is about to be computed: from what was tuned, else by the model."""
+"""Which kernel to use for a shape that is about to be computed: from what was tuned for it, else by the model of time.
+
+The order is: the user's own record of exactly this shape, layout and alignment; a record of it that ships; the least
+modelled time among the kernels of the cover, each run as its operands lie, or after copies of those that lie otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from gemmgen.diagnostics import GemmgenError, SpecError
+from gemmgen.diagnostics import ArgumentError, GemmgenError, SpecError, one_of, whole_number
 from gemmgen.dispatch.shipped import Winner
+from gemmgen.tune.cover import Cover, cover_for, modelled, rows_of
 from gemmgen.tune.families import default_specs, plain_specs
-from gemmgen.tune.shapes import Align, Shape, order_of_nearness
+from gemmgen.tune.features import served
+from gemmgen.tune.pool import LAYOUTS, Layout
+from gemmgen.tune.shapes import Align, Shape
 from gemmgen.tune.space import key_of, ranked, refused, space
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
     from gemmgen.target import Gpu
 
-FAR = 12.0
-"""Squared distance (see ``shapes.distance``) beyond which a tuned shape says nothing about another: a factor of 4 in
-two of the three sizes and a half, say. Then the model is asked."""
 CLOSE = 1.1
 """Modelled times within this factor of the least do not tell which of two kernels is faster."""
 Source = Literal["shipped", "records", "model"]
+Calls = Literal["any", "direct", "in place"]
+"""How a kernel may be called: with operands swapped too; as the caller has them; and also without copies of them."""
+DTYPES = ("f32",)
+"""Element types that are chosen for."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A spec, where it comes from, and the shape it was tuned for (the very one, or the nearest); None by the model."""
+    """A spec, where it comes from, and the seconds expected of one product (None where only its order was modelled).
+
+    ``source`` is "records", "shipped" or "model", after which it is said where constants are another GPU's, scaled.
+    ``swapped``: the kernel is called with B^T, A^T and C^T. ``tuned_for`` is the shape of a record.
+    """
 
     spec: Spec
-    source: Source
+    source: str
     tuned_for: Shape | None = None
+    expected_s: float | None = None
+    swapped: bool = False
 
 
 def choose(
@@ -42,25 +56,41 @@ def choose(
     own: Sequence[Winner] = (),
     unordered: bool = False,
     stale: Sequence[Winner] = (),
+    layout: Layout = "nn",
+    calls: Calls = "any",
 ) -> Choice:
-    """The kernel for a shape: tuned for exactly it, by the user or else as shipped; if none is, for the nearest.
+    """The kernel for a shape: tuned for exactly it, by the user or else as shipped; else the model's.
 
-    Nearest are shapes of the same kind by the logarithms of their sizes, of equally near ones the user's own; a spec
-    that is not legal, or that the GPU cannot run, is passed over; so is one whose results do not repeat bit by bit,
-    unless ``unordered`` ones will do. With nothing near the model chooses, and ``stale`` winners, which were measured
-    under another driver or NVRTC, are its prior (see ``by_model``). Raises GemmgenError where even that has nothing to
-    offer.
+    A spec that is not legal, or that the GPU cannot run, is passed over; so is one whose results do not repeat bit by
+    bit, unless ``unordered`` ones will do. Where the GPU's architecture has no cover, the tuner's model chooses, and
+    ``stale`` winners, which were measured under another driver or NVRTC, are its prior (see ``by_model``). Raises
+    GemmgenError where even that has nothing to offer.
     """
-    rows: list[tuple[Winner, Source]] = [*((w, "records") for w in own), *((w, "shipped") for w in shipped)]
-    known = [(w.shape, w.align) for w, _ in rows]
-    exact = [i for i, place in enumerate(known) if place == (shape, align)]
-    near = order_of_nearness(shape, align, known, FAR)
-    for i in [*exact, *near]:
-        winner, source = rows[i]
+    mine = sorted((w for w in own if w.shape == shape), key=lambda w: w.seconds or 0.0)
+    rows: list[tuple[Winner, Source]] = [*((w, "records") for w in mine), *((w, "shipped") for w in shipped)]
+    for winner, source in rows:
+        if (winner.shape, winner.align) != (shape, align):
+            continue
         spec = legal(winner.spec, gpu)
-        if spec is not None and (unordered or not spec.unordered):
-            return Choice(spec, source, winner.shape)
-    return Choice(by_model(shape, align, gpu, unordered=unordered, prior=stale), "model")
+        swapped = None if spec is None else served(spec, layout)
+        if (
+            spec is not None
+            and swapped is not None
+            and (unordered or not spec.unordered)
+            and not (swapped and calls != "any")
+        ):
+            return Choice(spec, source, winner.shape, winner.seconds, swapped)
+    prior = [spec for spec in _specs_for(stale, shape, align, gpu) if unordered or not spec.unordered]
+    cover = cover_for(gpu)
+    if cover is not None:
+        return by_cover(shape, align, layout, cover, prior, calls)
+    return Choice(by_model(shape, align, gpu, unordered=unordered, prior=prior), "model")
+
+
+def _specs_for(winners: Sequence[Winner], shape: Shape, align: Align, gpu: Gpu) -> list[Spec]:
+    """The legal specs of winners of exactly a shape."""
+    found = (legal(w.spec, gpu) for w in winners if (w.shape, w.align) == (shape, align))
+    return [spec for spec in found if spec is not None]
 
 
 def legal(text: str, gpu: Gpu) -> Spec | None:
@@ -79,6 +109,34 @@ def _parsed(text: str) -> Spec | None:
         return None
 
 
+# --- By the cover -----------------------------------------------------------------------------------------------------
+
+
+def by_cover(
+    shape: Shape, align: Align, layout: Layout, cover: Cover, prior: Sequence[Spec] = (), calls: Calls = "any"
+) -> Choice:
+    """The kernel of the cover with the least modelled time; of those that are CLOSE to it, one of the ``prior``'s."""
+    import numpy as np
+
+    rows = rows_of(layout, cover)
+    seconds = modelled(shape, align, rows, cover)
+    if calls != "any":
+        seconds = np.where(rows.swapped, np.inf, seconds)
+    if calls == "in place":
+        seconds = seconds * np.where(rows.copied[0] | rows.copied[1], 1e3, 1.0)
+    best = int(np.argmin(seconds))
+    keys = {key_of(spec) for spec in prior}
+    if keys:
+        close = np.flatnonzero(seconds <= CLOSE * seconds[best])
+        best = next((int(i) for i in close if key_of(cover.specs[int(rows.positions[i])]) in keys), best)
+    said = f"model, constants of the {cover.scaled_from} scaled" if cover.scaled_from else "model"
+    spec = cover.specs[int(rows.positions[best])]
+    return Choice(spec, said, None, float(seconds[best]), bool(rows.swapped[best]))
+
+
+# --- By the tuner's model: where there is no cover --------------------------------------------------------------------
+
+
 def by_model(
     shape: Shape,
     align: Align,
@@ -86,26 +144,29 @@ def by_model(
     *,
     simple: bool = False,
     unordered: bool = False,
-    prior: Sequence[Winner] = (),
+    prior: Sequence[Spec] = (),
 ) -> Spec:
-    """The model's first choice of the default space; ``simple``: of kernels without asynchronous copies, which are none
-    of the ``unordered`` ones either.
-
-    The ``prior``'s specs for the shape, or for near ones, are candidates too; of candidates that the model cannot tell
-    apart (CLOSE), the nearest of the prior's is taken.
+    """The tuner's model's first choice of the default space; ``simple``: of kernels without asynchronous copies, which
+    are none of the ``unordered`` ones either. Specs of the ``prior`` are candidates too, and taken where CLOSE.
     """
     size: Shape = (max(shape[0], 1), max(shape[1], 1), max(shape[2], 1))
     specs = plain_specs("matmul") if simple else default_specs(size, "matmul", unordered)
-    believed = [spec for spec in _near_specs(prior, size, align, gpu) if unordered or not spec.unordered]
-    order = ranked(space([*specs, *believed]), size, gpu, align)
+    order = ranked(space([*specs, *prior]), size, gpu, align)
     if not order.candidates:
         raise GemmgenError(f"no kernel of the default space can run on {gpu.title}")
     limit = CLOSE * order.seconds[0]
     close = {c.key: c.spec for c, s in zip(order.candidates, order.seconds, strict=True) if s <= limit}
-    return next((close[key] for key in map(key_of, believed) if key in close), order.candidates[0].spec)
+    return next((close[key] for key in map(key_of, prior) if key in close), order.candidates[0].spec)
 
 
-def _near_specs(winners: Sequence[Winner], shape: Shape, align: Align, gpu: Gpu) -> list[Spec]:
-    """The legal specs of winners for the shape or for near ones, nearest first."""
-    order = order_of_nearness(shape, align, [(w.shape, w.align) for w in winners], FAR)
-    return [spec for i in order if (spec := legal(winners[i].spec, gpu)) is not None]
+# --- The public question ----------------------------------------------------------------------------------------------
+
+
+def checked_question(m: Any, n: Any, k: Any, dtype: Any, layout: Any, batch: Any) -> tuple[Shape, Layout]:
+    """The shape and layout of a question. Raises ArgumentError."""
+    one_of("dtype", dtype, DTYPES)
+    one_of("layout", layout, LAYOUTS)
+    if whole_number("batch", batch, 1) != 1:
+        raise ArgumentError(f"batch is {batch}; kernels for one product are chosen, so leave it out")
+    size = tuple(whole_number(name, value, 0) for name, value in zip("mnk", (m, n, k), strict=True))
+    return (size[0], size[1], size[2]), layout

@@ -151,6 +151,12 @@ class KernelIR:
         """Of a main kernel: all that a product takes, itself among them, in the order in which they are launched."""
         return tuple(ir for ir in (self.first, self, self.then) if ir is not None)
 
+    def target(self, arch: str) -> str:
+        """What to compile for, where ``arch`` is wanted: instructions of one architecture alone ask for its own name,
+        as sm_90a for sm_90."""
+        exact = {s.row.arch.exact for s in walk(self.body) if isinstance(s, Call)} - {None}
+        return next((x for x in exact if x is not None and x.rstrip("af") == arch), arch)
+
     def syncs(self) -> list[Sync]:
         """The barriers, in program order."""
         return [s for s in walk(self.body) if isinstance(s, Sync)]

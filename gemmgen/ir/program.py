@@ -49,7 +49,8 @@ class Program:
     ``looks_ahead`` is how far beyond K a kernel's indices may reach, in elements. ``needs`` are the bytes to which the
     rows of each matrix must be aligned for the exact kernel. ``persistent`` is the most blocks along x, 0 for a block
     per tile; ``group`` the rows of tiles that consecutive blocks go down, 1 for none. ``beside`` is what the epilogue
-    reads and writes besides A, B and C.
+    reads and writes besides A, B and C. ``aligned`` are the matrices that no variant reads where their rows are less
+    aligned: they are copied first.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Program:
     persistent: int = 0
     group: int = 0
     beside: tuple[EpilogueOperand, ...] = ()
+    aligned: frozenset[str] = frozenset()
 
     @property
     def operands(self) -> tuple[Matrix | EpilogueOperand, ...]:

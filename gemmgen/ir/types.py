@@ -93,7 +93,7 @@ ELEMENT_TYPES: Mapping[str, DType] = {t.name: t for t in (F32, F16, BF16, TF32, 
 ACCUMULATORS: Mapping[str, DType] = {t.name: t for t in (F32,)}
 """The types of running sums, by name."""
 
-NAMED: Mapping[str, DType] = {t.numpy: t for t in (F32, F16, BF16, E4M3, E5M2, I32, U16, U32, U64)}
+NAMED: Mapping[str, DType] = {t.numpy: t for t in (F32, F16, BF16, E4M3, E5M2, I32, U8, U16, U32, U64)}
 """The types by the name that NumPy has for them."""
 
 

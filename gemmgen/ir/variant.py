@@ -30,4 +30,6 @@ class Variant:
 EXACT = Variant()
 GUARDED = Variant(frozenset("mnk"))
 GUARDED_UNALIGNED = Variant(frozenset("mnk"), (("A", 4), ("B", 4), ("C", 4)))
+PADDED = Variant(frozenset("mnk"), (("A", 16), ("B", 16), ("C", 4)), frozenset("AB"))
+"""Any size and alignment, after copies of A and B to aligned lines."""
 VARIANTS: Mapping[str, Variant] = {"exact": EXACT, "guarded": GUARDED, "guarded_unaligned": GUARDED_UNALIGNED}

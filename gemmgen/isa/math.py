@@ -9,6 +9,7 @@ from gemmgen.ir.types import BF16, E4M3, E5M2, F16, F32, TF32, WARP, DType
 from gemmgen.isa.fragment import Fragment
 from gemmgen.isa.mma import SUMS, a_fragment, b_fragment, mma
 from gemmgen.isa.table import ANYWHERE, Instruction, Needs, Work
+from gemmgen.isa.wgmma import DEPTH_BYTES, GROUP_THREADS, HOPPER, ROWS, work
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class Math:
     acc: Fragment | None = None
 
     @property
+    def plain(self) -> bool:
+        """Whether each thread multiplies alone."""
+        return self.threads == 1
+
+    @property
+    def by_group(self) -> bool:
+        """Whether the four warps of a warp group multiply together, straight from shared memory."""
+        return self.threads == GROUP_THREADS
+
+    @property
     def by_warp(self) -> bool:
         """Whether the lanes of a warp multiply together, from fragments in their registers."""
         return self.inst is not None and self.threads == WARP
@@ -47,10 +58,16 @@ def _mma(dtype: DType) -> Math:
     return Math(f"mma {'x'.join(map(str, shape))}", shape, WARP, row.work, row.arch, row, a, b, SUMS)
 
 
+def _wgmma(dtype: DType, n: int) -> Math:
+    shape = (ROWS, n, dtype.elements(DEPTH_BYTES))
+    return Math(f"wgmma {'x'.join(map(str, shape))}", shape, GROUP_THREADS, work(n, dtype), HOPPER)
+
+
+_GROUPS = tuple((dtype, _wgmma(dtype, n)) for dtype in (F16, BF16, TF32) for n in range(16, 257, 8))
 _TENSOR = tuple((dtype, _mma(dtype)) for dtype in (F16, BF16, TF32, E4M3, E5M2))
 MATHS: Mapping[tuple[str, DType], Math] = {
     **{(FMA.name, dtype): FMA for dtype in (F32, F16, BF16)},
-    **{(row.name, dtype): row for dtype, row in _TENSOR},
+    **{(row.name, dtype): row for dtype, row in (*_TENSOR, *_GROUPS)},
 }
 """Each way to multiply elements of a type, by its name in a spec and the type."""
 NAMES: tuple[str, ...] = tuple(dict.fromkeys(name for name, _ in MATHS))
@@ -63,5 +80,5 @@ def types_of(name: str) -> tuple[str, ...]:
 
 
 def ways_for(dtype: DType) -> tuple[str, ...]:
-    """The ways that multiply elements of a type."""
-    return tuple(n for n, d in MATHS if d == dtype)
+    """The ways that multiply elements of a type; of those of a warp group the widest."""
+    return tuple(n for (n, d), row in MATHS.items() if d == dtype and (not row.by_group or row.shape[1] == 256))

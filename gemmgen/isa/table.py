@@ -94,6 +94,8 @@ class Operand:
     run: int = 1
 
 
+WHOLE = 0
+"""As an operand's ``run``: all registers of the array, which the text gives by its name."""
 VALUE = Operand("value")
 
 Pipe = Literal["fma", "tensor"]

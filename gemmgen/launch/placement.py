@@ -82,9 +82,21 @@ def repacked(program: Program, name: str, place: Place, size: tuple[int, int, in
     m, n, k = size
     if name == "C" or place.copy is not None or place.align >= program.alignment[name]:
         return place
+    x = program.matrix(name)
+    rows, columns = (m, k) if name == "A" else (k, n)
+    if name in program.aligned:
+        return _copy(x, columns, rows) if x.order == "row" else _copy(x, rows, columns)
     fetches = -(-n // program.tile[1]) if name == "A" else -(-m // program.tile[0])
     if fetches < FETCHES_WORTH_A_COPY or m * n * k < PRODUCTS_WORTH_A_COPY:
         return place
+    return as_padded(program, name, place, size)
+
+
+def as_padded(program: Program, name: str, place: Place, size: tuple[int, int, int]) -> Place:
+    """The place, or a copy with aligned lines where the operand's own are not."""
+    if name == "C" or place.copy is not None or place.align >= program.alignment[name]:
+        return place
+    m, n, k = size
     x = program.matrix(name)
     rows, columns = (m, k) if name == "A" else (k, n)
     return _copy(x, columns, rows) if x.order == "row" else _copy(x, rows, columns)

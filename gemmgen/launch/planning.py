@@ -21,7 +21,7 @@ from gemmgen.launch.beside import places as places_beside
 from gemmgen.launch.grid import added, panels, partial_bytes, split
 from gemmgen.launch.launches import HARDWARE, LARGEST, LaunchPlan, Limits
 from gemmgen.launch.overlap import refuse_overlap
-from gemmgen.launch.placement import OPERANDS, WIDEST, Place, placed, repacked
+from gemmgen.launch.placement import OPERANDS, WIDEST, Place, as_padded, placed, repacked
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -130,7 +130,13 @@ def _planned(
         raise ArgumentError(f"K is {k}; the largest K of one launch is {deepest}")
     beside = places_beside(program, (m, n), strides[3:], addresses[3:])
     places = {
-        name: placed(program.matrix(name), shape, (strides[i][0], strides[i][1]), addresses[i], padding=variant is None)
+        name: placed(
+            program.matrix(name),
+            shape,
+            (strides[i][0], strides[i][1]),
+            addresses[i],
+            padding=variant is None or bool(variant.padded),
+        )
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
     }
     places["C"] = narrowed(program, places["C"], beside)
@@ -138,6 +144,11 @@ def _planned(
         refuse_copies(program, places, strides)
     elif variant is None:
         places = {name: repacked(program, name, place, (m, n, k)) for name, place in places.items()}
+    elif variant.padded:
+        places = {
+            name: as_padded(program, name, place, (m, n, k)) if name in variant.padded else place
+            for name, place in places.items()
+        }
     chosen = _fitting(program, size=(m, n, k), places=places) if variant is None else variant
     if variant is not None:
         _refuse_variant(program, variant, (m, n, k), places)
@@ -211,7 +222,7 @@ def _refuse_variant(
             )
     needs = program.alignment
     for name in OPERANDS:
-        need = min(variant.bytes(name), needs[name])
+        need = needs[name] if name in program.aligned else min(variant.bytes(name), needs[name])
         if places[name].align < need:
             raise ArgumentError(
                 f"{name} is aligned to {places[name].align} bytes (its address, its rows' length and the distance "

@@ -85,7 +85,7 @@ def lower_program(p: TileProgram) -> KernelIR:
     body = kernel_body(w, placement, shared, copies)
     maps = tensor_maps(p)
     beside = p.beside if p.applied else ()
-    sums = tuple(x.array for x in (w.sums, w.staged) if x is not None)
+    sums = tuple(x.array for x in (w.sums, w.staged, w.boxed) if x is not None)
     return KernelIR(
         name=p.name,
         variant=p.variant,

@@ -17,6 +17,15 @@ def assertions(p: TileProgram) -> tuple[Assertion, ...]:
             Assertion("WM % MMA_M == 0 && WN % MMA_N == 0", "a warp's tile is whole tiles of mma"),
             Assertion("BK % MMA_K == 0", "a tile is whole steps of mma"),
         ]
+    elif p.product.math.by_group:
+        m, n, k = p.product.math.shape
+        found += [
+            Assertion(
+                f"BM % {m} == 0 && BN == {n}", "each warp group computes 64 rows and all columns of the block's tile"
+            ),
+            Assertion(f"BK % {k} == 0", "a tile is whole steps of wgmma"),
+        ]
+        return tuple(found)
     elif any(x.name == "warp" for x in p.product.levels):
         found += [
             Assertion("BM % WM == 0 && BN % WN == 0", "BM must be a multiple of WM, and BN of WN"),

@@ -19,7 +19,7 @@ def bring(syncs: Syncs, turn: Turn, b: Bring) -> tuple[list[Stmt], Turn]:
     out: list[Stmt] = []
     turn = turn.named(b.ahead, out)
     if not all(c.via.by_threads for c in b.copies):
-        return [*out, _by_one(syncs, turn, b)], turn
+        return [*out, *_by_one(syncs, turn, b)], turn
     stage, copies = turn.stage_of(b.ahead), copies_of(turn, b)
     if b.part == "put":
         moved = [x for c in copies for x in c.put(stage)]
@@ -36,7 +36,7 @@ def copies_of(turn: Turn, b: Bring) -> list[TileCopy]:
     return [turn.k.copies[c.operand] for c in b.copies]
 
 
-def _by_one(syncs: Syncs, turn: Turn, b: Bring) -> Stmt:
+def _by_one(syncs: Syncs, turn: Turn, b: Bring) -> list[Stmt]:
     """One thread waits for the stage, where others may still read it, announces the bytes and issues the copies."""
     s, stage = turn.k.s, turn.stage_of(b.ahead)
     body: list[Stmt] = []
@@ -44,13 +44,15 @@ def _by_one(syncs: Syncs, turn: Turn, b: Bring) -> Stmt:
     for x in b.first:
         body += syncs.lower(x, At(stage)) if x.side is Side.RELEASE else []
     body += boxes(s, turn.k.shared, start, stage, syncs.full)
+    if s.p.producer is not None:  # a program of one thread
+        return [*(y for x in b.first if x.side is Side.ACQUIRE for y in _free(syncs, turn, x)), *body]
     some, first = turn.exists(b.ahead), s.tid.eq(0)
     why = "one thread issues the TMA copies"
     if free := [y for x in b.first if x.side is Side.ACQUIRE for y in _free(syncs, turn, x)]:
         body = [*free, If(ELECT_ONE.var, tuple(body))]
         first = WARP_INDEX.var.eq(0)
         why = "warp 0 refills the stage after every warp has released it"
-    return If(first if some is None else both(first, some), tuple(body), why=why)
+    return [If(first if some is None else both(first, some), tuple(body), why=why)]
 
 
 def _free(syncs: Syncs, turn: Turn, x: Sync) -> list[Stmt]:

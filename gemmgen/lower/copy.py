@@ -8,9 +8,10 @@ from math import ceil
 
 from gemmgen.ir.expr import Const, Expr, smaller, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, For, If, Load, Pointer, Ref, Stmt, Store
+from gemmgen.ir.types import VECTOR_BYTES
 from gemmgen.isa.async_copy import cp_async, cp_async_or_zero
 from gemmgen.isa.table import Completion
-from gemmgen.lower.layout import element_of
+from gemmgen.lower.layout import element_of, row_remainder
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import LEADING, Scope
 from gemmgen.lower.spread import Along, Lanes, spread
@@ -142,7 +143,10 @@ class TileCopy:
     def _target(self, at: Access, stage: Expr | None, v: Expr) -> Ref:
         p, c = self.s.p, self.c
         place = {p.strided(c.operand): at.line, p.contiguous(c.operand): at.run + v}
-        return element_of(self.shared, self.buffer.layout, place, stage)
+        layout, bits = self.buffer.layout, None
+        if layout.swizzle and p.product.math.by_warp:
+            bits = row_remainder(place[layout.dims[0]], layout.extents[1], self.buffer.dtype.elements(VECTOR_BYTES))
+        return element_of(self.shared, layout, place, stage, bits)
 
     def _load(self, at: Access, come: Origin, to: Array, slot: tuple[Expr, ...]) -> Load:
         src, guard = self._source(at, come)

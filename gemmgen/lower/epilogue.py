@@ -17,8 +17,11 @@ from gemmgen.lower.scope import BETA, LDC, Scope
 from gemmgen.tile.sums import InMemory
 
 
-def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
-    """Statements that store a thread's results. ``guarded``: those outside C are skipped here."""
+def epilogue(
+    s: Scope, at: Place, f: Fragments, guarded: bool, to: Callable[[Expr, Expr], Ref] | None = None
+) -> list[Stmt]:
+    """Statements that store a thread's results, or leave them ``to`` where pieces (p, q) lie in shared
+    memory. ``guarded``: those outside C are skipped here."""
     p, width = s.p, s.p.output.width
     along_n = p.contiguous("C") == "n"
     steps = (1, width) if along_n else (width, 1)
@@ -34,7 +37,9 @@ def epilogue(s: Scope, at: Place, f: Fragments, guarded: bool) -> list[Stmt]:
             return element(f.acc, (f.rows, f.cols), (m, n + v) if along_n else (m + v, n))
 
         stored = (
-            add(result, target, width) if isinstance(p.sums, InMemory) else store(s, result, target, (row, col), width)
+            add(result, target, width)
+            if isinstance(p.sums, InMemory)
+            else store(s, result, target, (row, col), width, to=None if to is None else to(pi, q))
         )
         where = inside(s, row, col) if guarded else None
         return stored if where is None else [If(where, tuple(stored))]
@@ -71,6 +76,7 @@ def store(
     where: tuple[Expr, Expr],
     width: int,
     origin: str = "tile thread",
+    to: Ref | None = None,
 ) -> list[Stmt]:
     """One store of ``width`` neighbours of C, with the old values read first where beta asks for them, and the chain of
     the epilogue applied. ``where`` are the row and column of the first in the block's tile.
@@ -96,7 +102,7 @@ def store(
         *scale,
         If(BETA.ne(0), keep),
         *apply(s.p, s.p.applied, Values(out, width, s.p.contiguous("C"), Element(*where, s.beside))),
-        *put(target, out, width, dtype, origin),
+        *put(target if to is None else to, out, width, dtype, origin),
     ]
 
 

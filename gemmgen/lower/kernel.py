@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gemmgen.ir.expr import Const, both
-from gemmgen.ir.nodes import Array, If, Section, Stmt
+from gemmgen.ir.nodes import Array, Call, If, Role, Roles, Section, Stmt
+from gemmgen.ir.types import WARP
 from gemmgen.isa.table import Completion
+from gemmgen.isa.wgmma import GROUP_WARPS, registers
 from gemmgen.lower.copy import TileCopy
 from gemmgen.lower.order import TILE, each_tile
 from gemmgen.lower.picture import stages_picture
@@ -17,7 +19,7 @@ from gemmgen.lower.tiles import Tiles, Turn, tiles_of
 from gemmgen.lower.walk import Parts, walk
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.sequence import sequence
-from gemmgen.tile.statements import Ahead, Bring, EachTile, Inner, Multiply, Steps, TileStmt
+from gemmgen.tile.statements import Ahead, Bring, EachTile, Inner, Multiply, Programs, Steps, TileStmt
 from gemmgen.tile.sums import InCluster, InMemory
 from gemmgen.tile.syncs import Kind, Sync
 
@@ -35,6 +37,10 @@ def kernel_body(w: Parts, placement: Placement, shared: Mapping[str, Array], cop
     allowed, turn = walk(w, Turn(tiles), opening)
     before = (*allowed, Section("Placement: what this thread computes", (*placement.block, *index)))
     match rest:
+        case (*start, Programs() as programs):
+            once = (*counting, *walk(w, turn, start)[0])
+            setup = Section("Pipeline: what all programs have in common", once)
+            return (*before, setup, *roles_of(w, placement, tiles, programs, turn))
         case (*start, EachTile(body)):
             once = (*counting, *walk(w, turn, start)[0])
             title = "Pipeline: what all tiles of C have in common"
@@ -42,6 +48,34 @@ def kernel_body(w: Parts, placement: Placement, shared: Mapping[str, Array], cop
             return (*before, *common, _each_tile(w, placement, tiles, body))
         case _:
             return (*before, *_tile_of_c(w, turn, rest, tuple(counting)))
+
+
+def roles_of(w: Parts, placement: Placement, tiles: Tiles, s: Programs, turn: Turn) -> Body:
+    """Warps that run different programs: those that multiply, and behind them the group that brings their tiles."""
+    p = w.s.p
+    assert p.producer is not None
+    last = p.consumers // WARP - 1
+    first = w.s.constants["CONSUMERS"].expr
+    brings = _program(w, placement, tiles, s.producer, turn)
+    one = If(w.s.tid.eq(first), brings, why="one thread issues the TMA copies")
+    given = _registers(p.producer.registers, take=False)
+    taken = _registers(p.consumer_registers, take=True)
+    producer = Role("producer", last + 1, last + GROUP_WARPS, (*given, one))
+    consumers = Role("consumers", 0, last, (*taken, *_program(w, placement, tiles, s.consumers, turn)))
+    return (Roles((consumers, producer)),)
+
+
+def _program(w: Parts, placement: Placement, tiles: Tiles, body: tuple[TileStmt, ...], turn: Turn) -> Body:
+    """One of the programs, of which only that with an end has an epilogue."""
+    match body:
+        case (EachTile(inner), *ending):
+            return (_each_tile(w, placement, tiles, inner), *walk(w, turn, ending)[0])
+        case _:
+            return _tile_of_c(w, turn, body, ())
+
+
+def _registers(count: int | None, take: bool) -> Body:
+    return (Call(registers(count, take), (), origin="roles"),) if count else ()
 
 
 def _each_tile(w: Parts, placement: Placement, tiles: Tiles, body: tuple[TileStmt, ...]) -> Stmt:
@@ -68,6 +102,8 @@ def _tile_of_c(w: Parts, turn: Turn, body: tuple[TileStmt, ...], start: Body) ->
     """One tile of C: the walk along K and the epilogue."""
     along, last = _halves(body)
     steps, turn = walk(w, turn, along)
+    if not last and w.s.p.producer is not None:
+        return (*start, *steps)
     main = Section("Main loop", (*start, *steps), _walk_why(w.s.p), stages_picture(w.s.p, body))
     title = f"Epilogue: {_epilogue_title(w.s.p)}"
     end = Section(title, tuple(walk(w, turn, last)[0]), "" if w.staged is None else w.staged.tile.why)
@@ -113,6 +149,8 @@ def _looks_ahead(s: TileStmt) -> bool:
             return kind is Kind.FULL
         case Steps(body) | EachTile(body):
             return any(_looks_ahead(x) for x in body)
+        case Programs():
+            return True
         case Inner(_, _, brings):
             return any(_looks_ahead(x) for x in brings)
         case _:

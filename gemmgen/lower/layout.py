@@ -8,7 +8,7 @@ from gemmgen.ir.expr import Expr
 from gemmgen.ir.nodes import Array, Ref
 from gemmgen.ir.types import VECTOR_BYTES, Dim
 from gemmgen.lower.scope import Scope
-from gemmgen.tile.program import Buffer, Layout
+from gemmgen.tile.program import SWIZZLE_ALIGN, Buffer, Layout
 
 BANK_UNITS = 8
 """Pieces of 16 bytes in one row of all banks."""
@@ -20,11 +20,25 @@ def tile_array(s: Scope, b: Buffer) -> Array:
     lead: tuple[Expr, ...] = ()
     if b.stages > 1:
         lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
-    align = VECTOR_BYTES if b.over else s.p.copy(b.operand).via.align(b.layout)
+    align = _align(s, b)
     if b.layout.pad:
         why = f"padding elements after each row of {b.name}"
         cols = cols + s.constant(f"PAD_{b.operand}", b.layout.pad, str(b.layout.pad), why)
+    if b.layout.panels > 1:
+        panel = s.constant(
+            "PANEL_C" if b.operand == "C" else "PANEL",
+            b.layout.panel,
+            str(b.layout.panel),
+            "elements of a row of a tile that lie together",
+        )
+        lead, cols = (*lead, cols // panel), panel
     return Array(b.name, "shared", b.dtype, (*lead, rows, cols), align=align, over=b.over)
+
+
+def _align(s: Scope, b: Buffer) -> int:
+    if b.over:
+        return VECTOR_BYTES
+    return SWIZZLE_ALIGN if b.operand == "C" else s.p.copy(b.operand).via.align(b.layout)
 
 
 def element_of(
@@ -35,6 +49,7 @@ def element_of(
     ``bits`` are the row's bits that a swizzle uses, where the caller has a simpler expression for them.
     """
     row, col = (at[d] for d in layout.dims)
+    assert layout.panels == 1, "threads copy no panels"
     if layout.swizzle:
         length, unit = layout.extents[1], array.dtype.elements(VECTOR_BYTES)
         col = ((col // unit) ^ (row_bits(row, length, unit) if bits is None else bits)) * unit + col % unit
@@ -42,11 +57,27 @@ def element_of(
     return Ref(array, (*lead, row, col))
 
 
+def start_of(array: Array, layout: Layout, at: Mapping[Dim, Expr], stage: Expr | None) -> Ref:
+    """The element at given coordinates as if nothing were permuted: what engines are told, which permute themselves."""
+    row, col = (at[d] for d in layout.dims)
+    lead = () if stage is None else (stage,)
+    if layout.panels == 1:
+        return Ref(array, (*lead, row, col))
+    panel = (array.shape or ())[-1]
+    return Ref(array, (*lead, col // panel, row, col % panel))
+
+
 def row_bits(row: Expr, length: int, unit: int) -> Expr:
     """What TMA's swizzle of rows of 32, 64 or 128 bytes takes of a row's number: rows of all banks, counted modulo the
     pieces of 16 bytes, of ``unit`` elements, in a row (PTX ISA, "Swizzling modes"). Longer rows are as of 128."""
     pieces = min(length // unit, BANK_UNITS)
     return (row // (BANK_UNITS // pieces)) & (pieces - 1)
+
+
+def row_remainder(row: Expr, length: int, unit: int) -> Expr:
+    """The same as a remainder, in which rows that are apart by whole repetitions of the pattern leave no trace."""
+    pieces = min(length // unit, BANK_UNITS)
+    return row // (BANK_UNITS // pieces) % pieces
 
 
 def split_bits(low: Expr, high: Expr, length: int, unit: int) -> Expr:

@@ -8,7 +8,7 @@ from gemmgen.ir.expr import Const, Expr, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, Load, Ref, Stmt
 from gemmgen.ir.types import VECTOR_BYTES, Dim
 from gemmgen.isa.math import Math
-from gemmgen.isa.mma import EIGHT, ldmatrix, per_register
+from gemmgen.isa.mma import EIGHT, QUAD, ldmatrix, per_register
 from gemmgen.lower.layout import BANK_UNITS, element_of
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
@@ -94,34 +94,34 @@ class WarpFragments(Fragments):
         memory = source.memory
         assert isinstance(memory, Array)
         pair = not is_a and (value_of(self.n_tiles) or 1) % 2 == 0
-        count = 4 if is_a or pair else 2
+        count = QUAD if is_a or pair else 2
         row = ldmatrix(count, b.dtype, trans=not along)
         unit = b.dtype.elements(VECTOR_BYTES)
         # Which 8 rows and which 16 bytes of the tile's rows a lane names: matrices follow one another as registers do.
-        lane, low, high = self.at.lane, self.at.lane % EIGHT, self.at.lane // EIGHT
-        first, second = (high % 2, high // 2) if is_a == along else (high // 2, high % 2)
-        if count == 2:
-            first, second = (Const(0), high % 2) if along else (high % 2, Const(0))
-        line = lane % (2 * EIGHT) if first == high % 2 else low + first * EIGHT
-        piece = second * unit
+        lane, one, two = self.at.lane, self.at.lane // EIGHT % 2, self.at.lane // (2 * EIGHT)
+        by_lines = is_a == along if count == QUAD else not along
+        line = lane % (2 * EIGHT) if by_lines else lane % EIGHT + (two * EIGHT if count == QUAD else Const(0))
+        piece = (two if by_lines else one) * unit
+        if count < QUAD and by_lines:
+            piece = Const(0)
         tiles, size = (self.m_tiles, self._mma("m")) if is_a else (self.n_tiles, self._mma("n"))
 
         def load(tile: Expr) -> list[Stmt]:
             start = (self.at.warp_row if is_a else self.at.warp_col) + tile * size
             place: dict[Dim, Expr] = {"k": k + (piece if along else line)}
             place["m" if is_a else "n"] = start + (line if along else piece)
-            bits = self._swizzle(b, line)
+            bits = self._swizzle(b, lane)
             src = element_of(memory, b.layout, place, source.stage, bits)
             return [Call(row, (self._register(b.operand, parity, tile, Const(0)), src), origin="use ldmatrix")]
 
         return nest([("i" if is_a else "j", tiles, 2 if pair else 1)], load)
 
-    def _swizzle(self, b: Buffer, line: Expr) -> Expr | None:
+    def _swizzle(self, b: Buffer, lane: Expr) -> Expr | None:
         """The bits of a row's number that a swizzle uses, which are the lane's: all else is whole eights."""
         if not b.layout.swizzle:
             return None
         pieces = min(b.layout.extents[1] // b.dtype.elements(VECTOR_BYTES), BANK_UNITS)
-        return line % BANK_UNITS // (BANK_UNITS // pieces)
+        return lane % BANK_UNITS // (BANK_UNITS // pieces)
 
     def _mma(self, dim: Dim) -> Expr:
         return self.s.constants[f"MMA_{dim.upper()}"].expr

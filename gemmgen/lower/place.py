@@ -8,6 +8,7 @@ from gemmgen.ir.expr import Const, Expr, Var, smaller, value_of
 from gemmgen.ir.nodes import Let, LetPointer, Pointer, Stmt
 from gemmgen.ir.types import DIMS, WARP
 from gemmgen.isa.mma import EIGHT, QUAD
+from gemmgen.isa.wgmma import GROUP_THREADS, GROUP_WARPS, ROWS
 from gemmgen.lower.order import order_of_blocks, order_of_tiles, tiles_of_c
 from gemmgen.lower.scope import BIGGEST, BLOCK_Z, LDC, LEADING, SIZES, K, M, N, Scope, let, stride_of
 from gemmgen.tile.program import Level, TileProgram
@@ -52,13 +53,26 @@ def constants(s: Scope) -> None:
     if p.copies:
         s.constant("BK", bk, str(bk), "step along K: the depth of the tiles in shared memory")
     piece, lane, thread = (p.product.level(x) for x in ("piece", "lane", "thread"))
-    if _has_warps(p):
+    if _has_warps(p) and not p.product.math.by_group:
         wm, wn = piece.m * lane.m * thread.m, piece.n * lane.n * thread.n
         s.constant("WM", wm, str(wm), "rows of the block's tile that a warp computes")
         s.constant("WN", wn, str(wn), "columns of the block's tile that a warp computes")
     s.constant("WARP", WARP, str(WARP), "lanes per warp")
     if p.product.math.by_warp:
         _tiles_of_mma(s)
+        return
+    if p.product.math.by_group:
+        s.constant(
+            "N_TILES", bn // EIGHT, f"BN / {EIGHT}", "pieces of two columns of a thread's sums, in each of two rows"
+        )
+        groups = "128 * (BM / 64)"
+        if p.producer is None:
+            s.constant("THREADS", p.threads, groups, "threads in a block: a warp group of four warps for 64 rows")
+        else:
+            s.constant(
+                "CONSUMERS", p.consumers, groups, "threads that multiply: a warp group of four warps for 64 rows"
+            )
+            s.constant("THREADS", p.threads, "CONSUMERS + 128", "threads in a block: one more group brings tiles")
         return
     if thread.m > 1 or thread.n > 1 or _has_warps(p):
         s.constant("TM", thread.m, str(thread.m), "rows of one piece of a thread")
@@ -141,6 +155,8 @@ def _thread(s: Scope) -> tuple[list[Stmt], Place]:
     """A thread's place in the block's tile."""
     if s.p.product.math.by_warp:
         return _lane(s)
+    if s.p.product.math.by_group:
+        return _in_group(s)
     out: list[Stmt] = []
     named = s.constants
     one = Const(1)
@@ -196,6 +212,35 @@ def _lane(s: Scope) -> tuple[list[Stmt], Place]:
     m_iter = c["M_TILES"] * 2
     at = Place(
         row, col, Const(1), two, m_iter, c["N_TILES"], half, c["MMA_N"], {}, None, lane, Const(0), warp_row, warp_col
+    )
+    return out, at
+
+
+def _in_group(s: Scope) -> tuple[list[Stmt], Place]:
+    """A thread's place in the block's tile, where a warp group multiplies together: its warp has 16 of the group's 64
+    rows; its lane two neighbours of every eighth column in two rows."""
+    out: list[Stmt] = []
+    group_row = let(out, "groupRow", s.tid // GROUP_THREADS * ROWS, "first row of this warp group in the block's tile")
+    lane = let(out, "lane", s.tid % WARP)
+    rows = ROWS // GROUP_WARPS
+    row = let(
+        out, "row", s.tid // WARP * rows + lane // 4, "first row of this thread's sums; the other is 8 further down"
+    )
+    col = let(out, "col", lane % 4 * 2, "its first two columns; every eighth from there on is its own")
+    eight, tiles = Const(EIGHT), s.constants["N_TILES"].expr
+    at = Place(
+        row,
+        col,
+        Const(1),
+        Const(2),
+        Const(2),
+        tiles,
+        eight,
+        eight,
+        {},
+        lane=lane,
+        warp_row=group_row,
+        warp_col=Const(0),
     )
     return out, at
 

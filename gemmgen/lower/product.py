@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gemmgen.ir.expr import Const, Expr, Var, select, smaller, value_of
 from gemmgen.ir.nodes import Alloc, Array, Call, Fma, For, If, Let, Load, Pointer, Ref, Stmt
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType
-from gemmgen.isa.lane_sums import add_lanes
+from gemmgen.isa.lane_sums import add_lanes, share_lanes
 from gemmgen.isa.registers import own_register
 from gemmgen.lower.layout import element_of, split_bits
 from gemmgen.lower.nest import nest
 from gemmgen.lower.place import Place
 from gemmgen.lower.scope import LEADING, Scope
+from gemmgen.tile.lane_sums import Halving, lane_sums
 
 SNAKE = "snake order: a row starts with the column of the previous FMA and reuses it (worth 3% on an H200)"
 
@@ -260,13 +263,26 @@ class Fragments:
         return element(self.b, self.b_extents, (parity, n, k % self.b_run))
 
     def add_lanes(self) -> list[Stmt]:
-        """The sums of all lanes that share them, in each of these lanes."""
-        row = add_lanes(self.s.p.product.lanes_k)
+        """The sums of all lanes that share them, of which each keeps a part."""
+        found, out = lane_sums(self.s.p), []
+        left: dict[Dim, int] = {"m": value_of(self.rows) or 1, "n": value_of(self.cols) or 1}
+        for x in found.halvings:
+            left[x.dim] = x.half
+            out += self._over(left, partial(self._shared, x))
+        if found.rest > 1:
+            row = add_lanes(found.rest)
+            out += self._over(left, lambda m, n: [Call(row, (self._sum(m, n),), origin="lanes_k")])
+        return because("the lanes add up their parts of K, and each keeps some of the sums", out)
 
-        def one(m: Expr, n: Expr) -> list[Stmt]:
-            return [Call(row, (element(self.acc, (self.rows, self.cols), (m, n)),), origin="lanes_k")]
+    def _shared(self, x: Halving, m: Expr, n: Expr) -> list[Stmt]:
+        other = self._sum(m + x.half, n) if x.dim == "m" else self._sum(m, n + x.half)
+        return [Call(share_lanes(x.apart), (self._sum(m, n), other), origin="lanes_k")]
 
-        return because("the lanes' parts of K", nest([("m", self.rows, 1), ("n", self.cols, 1)], one))
+    def _sum(self, m: Expr, n: Expr) -> Ref:
+        return element(self.acc, (self.rows, self.cols), (m, n))
+
+    def _over(self, left: dict[Dim, int], body: Callable[[Expr, Expr], list[Stmt]]) -> list[Stmt]:
+        return nest([("m", left["m"], 1), ("n", left["n"], 1)], body)
 
     def _snake(self, out: list[Stmt], m: Expr, n: Expr, k: Expr) -> Expr:
         """Forwards in one row and backwards in the next, so that each starts with the column the last one ended with.

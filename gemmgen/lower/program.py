@@ -24,6 +24,7 @@ def program_of(p: TileProgram, exact: KernelIR) -> Program:
         workspace=Workspace("W", parts) if p.second_kernel else None,
         persistent=p.persistent,
         group=0 if p.group_m == 1 else p.group_m,
+        aligned=frozenset(c.operand for c in p.copies) if p.asynchronous else frozenset(),
         beside=p.beside,
     )
 

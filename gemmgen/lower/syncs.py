@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Array, Call, If, Ref, Stmt, Sync
 from gemmgen.ir.types import U64, WARP
+from gemmgen.isa import bulk_store, wgmma
 from gemmgen.isa.async_copy import (
     CP_ASYNC_COMMIT,
     MBARRIER_EXPECT,
@@ -23,13 +24,15 @@ from gemmgen.isa.async_copy import (
 )
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.isa.table import Completion
+from gemmgen.isa.wgmma import GROUP_THREADS
 from gemmgen.lower.nest import nest
 from gemmgen.lower.scope import Scope
 from gemmgen.tile.statements import TileStmt
 from gemmgen.tile.syncs import Kind, Side
 from gemmgen.tile.syncs import Sync as Derived
 
-RELEASE, EARLY, GROUPS = "use release", "use dependentLaunch", "use cpasync"
+RELEASE, EARLY, GROUPS, MATH = "use release", "use dependentLaunch", "use cpasync", "math"
+STORE = "use tmaStore"
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,12 @@ HERE = At()
 
 
 class Syncs:
-    """Lowers the syncs of one kernel, which share its mbarriers and number its barriers."""
+    """Lowers the syncs of one kernel, which share its mbarriers and number its barriers. ``sums``: the first of the
+    registers that asynchronous products add to."""
 
-    def __init__(self, s: Scope) -> None:
+    def __init__(self, s: Scope, sums: Ref | None = None) -> None:
         self.s = s
+        self.sums = sums
         stages = s.constants.get("STAGES")
         self.stages = stages.expr if stages else Const(s.p.pipeline.depth)
         self.full = Array("full", "shared", U64, (self.stages,), align=8)
@@ -84,8 +89,30 @@ class Syncs:
                 return [Call(MBARRIER_RELEASE, (_of(self.empty, at),), why, RELEASE)]
             case Kind.EMPTY, _:
                 return [Call(MBARRIER_WAIT, (_of(self.empty, at), at.parity), why, RELEASE)]
+            case Kind.HANDOVER, _:
+                return [Call(bulk_store.FENCE, (), why, STORE), self._group_sync()]
+            case Kind.STORED, Side.RELEASE:
+                return [self._by_one_of_a_group(Call(bulk_store.COMMIT, (), why, STORE))]
+            case Kind.STORED, Side.BOTH:  # nobody else uses the tile any more
+                return [self._by_one_of_a_group(Call(bulk_store.WAIT_READ, (), why, STORE))]
+            case Kind.STORED, _:
+                return [self._by_one_of_a_group(Call(bulk_store.WAIT_READ, (), why, STORE)), self._group_sync()]
+            case Kind.PRODUCTS, Side.RELEASE:
+                return [Call(wgmma.COMMIT, (), why, MATH)]
+            case Kind.PRODUCTS, _:
+                assert self.sums is not None
+                return [Call(wgmma.wait(self.s.p.block[1]), (self.sums,), why, MATH)]
+            case Kind.REGISTERS, _:
+                return [Call(wgmma.FENCE, (), why, MATH)]
             case Kind.KERNEL, _:
                 return [between_kernels(sync)]
+
+    def _group_sync(self) -> Call:
+        """The threads of a warp group meet; barrier 0 is the block's."""
+        return Call(bulk_store.GROUP_SYNC, (self.s.tid // GROUP_THREADS + 1,), origin=STORE)
+
+    def _by_one_of_a_group(self, s: Stmt) -> Stmt:
+        return If((self.s.tid % GROUP_THREADS).eq(0), (s,))
 
     def _barrier(self, hazard: str) -> Sync:
         self.made += 1
@@ -95,9 +122,9 @@ class Syncs:
         """One thread initialises the mbarriers and shows them to the engine, before anyone waits for them."""
 
         def one(s: Expr) -> list[Stmt]:
-            threads = self.s.constants["THREADS"].expr
+            threads = self.s.constants["THREADS" if self.s.p.producer is None else "CONSUMERS"].expr
             lanes = self.s.constants["WARP"].expr
-            arrivals = [Const(1), (threads + (WARP - 1)) // lanes if self.s.threads % WARP else threads // lanes]
+            arrivals = [Const(1), (threads + (WARP - 1)) // lanes if self.s.p.consumers % WARP else threads // lanes]
             return [Call(MBARRIER_INIT, (Ref(b, (s,)), n)) for b, n in zip(self.arrays, arrivals, strict=False)]
 
         each = nest([("s", self.stages, 1)], one, unroll=None)

@@ -12,6 +12,7 @@ from typing import assert_never
 from gemmgen.ir.expr import Const, Expr, Var
 from gemmgen.ir.nodes import Alloc, For, If, Let, LetPointer, Stmt
 from gemmgen.isa.table import Completion
+from gemmgen.lower.boxed import BoxedTile
 from gemmgen.lower.bring import bring
 from gemmgen.lower.chain import pointers
 from gemmgen.lower.cluster import ClusterSums
@@ -24,6 +25,8 @@ from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
+from gemmgen.lower.wgmma import GroupSums, first_sum, issue
+from gemmgen.tile.lane_sums import LaneSums, lane_sums
 from gemmgen.tile.statements import (
     AddLanes,
     AddUp,
@@ -35,11 +38,15 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
+    Stage,
     Steps,
+    StoreBoxes,
     TileStmt,
 )
 from gemmgen.tile.sums import InCluster, InMemory
@@ -58,6 +65,7 @@ class Parts:
     syncs: Syncs
     sums: ClusterSums | None
     staged: StagedTile | None
+    boxed: BoxedTile | None = None
 
     @property
     def skips(self) -> bool:
@@ -70,10 +78,18 @@ class Parts:
 
 
 def parts_of(s: Scope, at: Place) -> Parts:
-    f = WarpFragments(s, at) if s.p.product.math.by_warp else Fragments(s, at)
+    f = fragments_of(s, at)
     sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
     staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
-    return Parts(s, at, f, Syncs(s), sums, staged)
+    boxed = None if s.p.output.box is None else BoxedTile(s, at, f, s.p.output.box)
+    return Parts(s, at, f, Syncs(s, first_sum(f) if s.p.asynchronous else None), sums, staged, boxed)
+
+
+def fragments_of(s: Scope, at: Place) -> Fragments:
+    """The registers of a product, as the block multiplies."""
+    if s.p.product.math.by_warp:
+        return WarpFragments(s, at)
+    return GroupSums(s, at) if s.p.product.math.by_group else Fragments(s, at)
 
 
 def walk(w: Parts, turn: Turn, body: Iterable[TileStmt]) -> Lowered:
@@ -94,6 +110,8 @@ def one(w: Parts, turn: Turn, t: TileStmt) -> Lowered:
             return _whole(w, turn, body) if whole else inner_steps(w.f, turn, t)
         case Bring():
             return bring(w.syncs, turn, t)
+        case Issue():
+            return issue(w.f, turn, t), turn
         case Ahead(count, body):
             return _ahead(w, turn, count, body)
         case Sync(ahead=ahead):
@@ -120,11 +138,17 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
         case Leave():
             assert w.staged is not None
             return w.staged.leave()
+        case Stage():
+            assert w.boxed is not None
+            return [*_beside(w), *w.boxed.stage(w.guarded)]
+        case StoreBoxes():
+            assert w.boxed is not None
+            return w.boxed.store()
         case Finish():
             return _finish(w)
-        case EachTile() | Fragment() | Prepare() | AddUp():
+        case EachTile() | Programs() | Fragment() | Prepare() | AddUp():
             raise AssertionError(f"{type(t).__name__} is lowered with what holds it")
-        case Steps() | Inner() | Bring() | Ahead() | Sync():
+        case Steps() | Inner() | Bring() | Ahead() | Issue() | Sync():
             raise AssertionError("lowered where the walk is")
         case _:
             assert_never(t)
@@ -133,13 +157,36 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
 def _finish(w: Parts) -> list[Stmt]:
     if w.s.p.product.lanes_k == 1:
         return _store(w)
-    return [If(w.at.lane.eq(0), tuple(_store(w)), why="the first lane of those that have the same sums stores them")]
+    out: list[Stmt] = []
+    shared = lane_sums(w.s.p)
+    stored = _store(replace(w, at=_kept(w, shared, out)))
+    if shared.rest == 1:
+        return out + stored
+    first = (w.at.lane % shared.rest).eq(0)
+    return [*out, If(first, tuple(stored), why="one of the lanes that have the same sums stores them")]
 
 
-def _store(w: Parts) -> list[Stmt]:
+def _kept(w: Parts, shared: LaneSums, out: list[Stmt]) -> Place:
+    """Where in C the sums lie that a lane has kept."""
+    row, col = w.at.row, w.at.col
+    for x in shared.halvings:
+        offset = w.at.lane // x.apart % 2 * x.half
+        row, col = (row + offset, col) if x.dim == "m" else (row, col + offset)
+    row = let(out, "keptRow", row, "first row of the sums that this lane has kept")
+    col = let(out, "keptCol", col, "and their first column")
+    return replace(w.at, row=row, col=col, tm=Const(shared.rows), tn=Const(shared.cols))
+
+
+def _beside(w: Parts) -> list[Stmt]:
+    """Where the tile's parts of the epilogue's operands begin, known from now on."""
     beside = w.s.p.beside if w.s.p.applied else ()
     batch = {x.name: w.s.batch * stride_of(x) for x in beside} if w.s.p.batched else {}
     begin, w.s.beside = pointers(beside, w.s.origin("m"), w.s.origin("n"), batch)
+    return begin
+
+
+def _store(w: Parts) -> list[Stmt]:
+    begin = _beside(w)
     if w.sums is not None:
         return [*begin, *w.sums.finish(w.guarded)]
     own = epilogue(w.s, w.at, w.f, w.guarded) if w.staged is None else w.staged.finish(w.guarded)
@@ -175,12 +222,12 @@ def _turns(w: Parts, turn: Turn, body: tuple[TileStmt, ...]) -> Lowered:
     if k.direct:
         k0 = here.starts(0, out)
         out += [LetPointer(k.tile(x, k0)) for x in k.direct]
-    out += _kept(here, body)
+    out += _registers(here, body)
     inner, _ = walk(w, here, body)
     return [For(var, Const(0), k.number, Const(1), (*out, *inner))], turn
 
 
-def _kept(turn: Turn, body: tuple[TileStmt, ...]) -> list[Stmt]:
+def _registers(turn: Turn, body: tuple[TileStmt, ...]) -> list[Stmt]:
     """Registers that hold the next tile through the products of this one."""
     held = [c.operand for x in body if isinstance(x, Bring) and x.part == "fetch" for c in x.copies]
     return [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from gemmgen.analysis.ablated import TOO_SMALL, too_small
 from gemmgen.diagnostics import SpecError
 from gemmgen.report.delta import Figure
 from gemmgen.report.table import duration, format_table
@@ -93,6 +94,8 @@ class Cost:
     milliseconds: float | None = None
     whole_milliseconds: float | None = None
     note: str = ""
+    source: str = ""
+    """Where the milliseconds were recorded; empty where they were measured in this run."""
 
     @property
     def slower(self) -> float | None:
@@ -112,6 +115,7 @@ class Cost:
             "figures": {f.name: {"before": f.before, "after": f.after, "ratio": f.ratio} for f in self.figures},
             "milliseconds": self.milliseconds,
             "whole_milliseconds": self.whole_milliseconds,
+            "measured": self.source or ("this run" if self.milliseconds else None),
         }
 
 
@@ -134,7 +138,9 @@ def ablation_table(costs: Sequence[Cost], timed: bool) -> str:
     rows = [_row(c, timed, list(shown.values())) for c in costs]
     also = [f"without {a.without}, also without {', '.join(a.also)}" for a in (c.ablation for c in costs) if a.also]
     illegal = [f"not legal without {c.ablation.without}: {c.ablation.why}" for c in costs if c.ablation.spec is None]
-    notes = [*also, *illegal, EXPLAINED, *dict.fromkeys(c.note for c in costs if c.note)]
+    recorded = dict.fromkeys(f"Measured times are recorded: {c.source}." for c in costs if c.source)
+    unsure = [f"~ in place of x: {TOO_SMALL}."] if any(_unsure(c.ratio("expected time")) for c in costs) else []
+    notes = [*also, *illegal, EXPLAINED, *unsure, *recorded, *dict.fromkeys(c.note for c in costs if c.note)]
     return "\n".join(
         [format_table([*headers, *shown], rows), "", *(wrapped(" ".join(n.split()), rest="  ") for n in notes)]
     )
@@ -155,10 +161,19 @@ def _row(c: Cost, timed: bool, shown: Sequence[str]) -> list[object]:
         return [c.ablation.without, "not legal", *[None] * (len(shown) + (4 if timed else 2))]
     after = next(f.after for f in c.figures if f.name == "expected time")
     result = None if c.right is None else "PASS" if c.right else "FAIL"
-    row: list[object] = [c.ablation.without, result, duration(after or 0.0), _times(c.ratio("expected time"))]
+    ratio = c.ratio("expected time")
+    told = _times(ratio)
+    if told and _unsure(ratio):
+        told = told.replace("x", "~")
+    row: list[object] = [c.ablation.without, result, duration(after or 0.0), told]
     if timed:
         row += [None if c.milliseconds is None else duration(c.milliseconds / 1e3), _times(c.slower)]
     return [*row, *(_times(c.ratio(name)) for name in shown)]
+
+
+def _unsure(ratio: float | None) -> bool:
+    """Whether a modelled ratio says nothing, but is not 1."""
+    return ratio is not None and _matters(ratio) and too_small(ratio)
 
 
 def _times(ratio: float | None) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gemmgen.analysis.ablated import TOO_SMALL, measured_change, too_small
 from gemmgen.analysis.bottleneck import RESOURCES as NAMES
 from gemmgen.analysis.compiled import as_compiled, as_written
 from gemmgen.analysis.explain import Explanation
@@ -122,7 +123,8 @@ def figures(a: Explanation, b: Explanation) -> list[Figure]:
     used = [r for r in RESOURCES if r in a.bound.resources or r in b.bound.resources]
     rows += [Figure(f"{r}, at least", a.bound.seconds(r), b.bound.seconds(r), False, True) for r in used]
     rows.append(Figure("expected time", a.bound.total_s, b.bound.total_s, False, True))
-    was, now = (found.seconds if (found := measured(e)) else None for e in (a, b))
+    found = _measured_pair(a, b)
+    was, now = found[:2] if found else (alone.seconds if (alone := measured(e)) else None for e in (a, b))
     rows.append(Figure("measured time", was, now, False, True))
     return [f for f in rows if f.before is not None or f.after is not None]
 
@@ -197,7 +199,9 @@ def sentence(a: Explanation, b: Explanation, changes: Sequence[SettingChange]) -
     was, now = a.bound, b.bound
     before, after = duration(was.total_s), duration(now.total_s)
     moves = f"{'falls' if now.total_s < was.total_s else 'rises'} from {before} to {after}"
-    time = f"the expected time {'stays at ' + after if before == after else moves} (modelled)"
+    unsure = before != after and too_small(now.total_s / was.total_s)
+    source = f"modelled; {TOO_SMALL}" if unsure else "modelled"
+    time = f"the expected time {'stays at ' + after if before == after else moves} ({source})"
     binds = (
         f"still limited by {NAMES[now.by]}"
         if was.by == now.by
@@ -208,13 +212,23 @@ def sentence(a: Explanation, b: Explanation, changes: Sequence[SettingChange]) -
 
 def _measured_told(a: Explanation, b: Explanation) -> str:
     """The measured times of both kernels; empty where one of them is not recorded."""
-    was, now = measured(a), measured(b)
-    if was is None or now is None:
+    found = _measured_pair(a, b)
+    if found is None:
         return ""
-    before, after = duration(was.seconds), duration(now.seconds)
-    verb = "falls" if now.seconds < was.seconds else "rises"
+    was, now, source = found
+    before, after = duration(was), duration(now)
+    verb = "falls" if now < was else "rises"
     moves = f"stays at {after}" if before == after else f"{verb} from {before} to {after}"
-    return f" The measured time {moves} ({now.source})."
+    return f" The measured time {moves} ({source})."
+
+
+def _measured_pair(a: Explanation, b: Explanation) -> tuple[float, float, str] | None:
+    """Seconds of both kernels and their source: of one run where it is recorded, else of each by itself."""
+    together = measured_change(a.spec, b.spec, a.size, a.gpu) if a.size == b.size and a.beta == b.beta == 0 else None
+    if together is not None:
+        return together.before_s, together.after_s, together.source
+    was, now = measured(a), measured(b)
+    return None if was is None or now is None else (was.seconds, now.seconds, now.source)
 
 
 def _changes_told(changes: Sequence[SettingChange]) -> str:

@@ -115,11 +115,39 @@ RUNGS: tuple[Rung, ...] = (
     ),
 )
 """``leaves`` starts with the name that the model gives the rung's bottleneck on an H200 at 4096x4096x4096."""
+RUNGS_BF16: tuple[Rung, ...] = (
+    Rung(
+        "mma",
+        "",
+        "shared-memory bandwidth: fragments come 2 and 4 bytes at a time, with bank conflicts",
+    ),
+    Rung(
+        "mma_ldmatrix",
+        "non-mma instructions: one ldmatrix loads four 8x8 matrices, and transposes those of B",
+        "shared-memory bandwidth: the eight rows of a matrix are in the same banks",
+    ),
+    Rung(
+        "mma_swizzled",
+        "shared-memory bandwidth: the pieces of each row are permuted, so that eight rows are in different banks",
+        "shared-memory latency: fragments are not loaded early, and all warps stall while a tile arrives",
+    ),
+    Rung(
+        "mma_pipelined",
+        "global-memory latency: two tiles are in flight; shared-memory latency: fragments are loaded a step early",
+        "tensor cores: mma.sync reaches 62% of the rate that sm_90's own instructions do",
+    ),
+)
+LADDERS: Mapping[str, tuple[Rung, ...]] = {"f32": RUNGS, "bf16": RUNGS_BF16}
+"""The ladders by the type that they multiply."""
+
+
+FLOPS = 2
+"""Of a multiply-add."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Exact counts of one kernel for the whole product."""
+    """Exact counts of one kernel for the whole product; ``fma`` are multiply-adds, those of tensor cores included."""
 
     global_load_requests: int
     global_load_sectors: int
@@ -145,7 +173,7 @@ class Counted:
             shared["requests"],
             shared["wavefronts"],
             shared["ideal_wavefronts"],
-            counters["fma"],
+            counters["fma"] + counters.get("tensor", 0) // FLOPS,
         )
 
 

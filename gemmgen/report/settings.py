@@ -45,7 +45,7 @@ def form(setting: Setting) -> str:
             return f"A {'|'.join(DTYPES)} {'|'.join(ORDERS)}, ..., accumulate {DTYPES[0]}"
         case "number":
             return choices(setting.choices) or setting.example or "N"
-        case "word" | "math":
+        case "word" | "math" | "roles":
             return choices(setting.choices) or setting.example or "WORD"
         case "chain":
             return "ENTRY -> ..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.report.table import duration, format_table
@@ -22,12 +23,23 @@ HEADERS = ("shape", "kernel", "gemmgen", "cuBLAS", "ratio", "spread", "TFLOP/s")
 
 
 @dataclass(frozen=True)
+class HostTimes:
+    """Seconds of host time: of the first call of a shape, of one that repeats with C given, and of torch.mm's."""
+
+    first_call_s: float
+    eager_s: float
+    torch_s: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One shape. ``bench.timings`` has gemmgen first and cuBLAS second."""
 
     bench: Bench
     choice: Choice
     unordered: bool = False
+    layout: str = "nn"
+    host: HostTimes | None = None
 
     @property
     def ours(self) -> Timing:
@@ -58,6 +70,11 @@ class Row:
             "cublas_spread": self.theirs.spread,
             "tflops": self.ours.gflops(m, n, k) / 1e3,
             "unordered": self.unordered,
+            "layout": self.layout,
+            "expected_s": self.choice.expected_s,
+            "first_call_s": self.host and self.host.first_call_s,
+            "eager_s": self.host and self.host.eager_s,
+            "torch_eager_s": self.host and self.host.torch_s,
             "method": self.bench.method,
             "verified": [check.ok for check in self.bench.checks],
             "max_error": self.bench.checks[0].max_error,
@@ -70,15 +87,103 @@ class Broken:
 
     size: tuple[int, int, int]
     why: str
+    layout: str = "nn"
 
     def to_dict(self) -> dict[str, Any]:
         m, n, k = self.size
-        return {"m": m, "n": n, "k": k, "error": self.why}
+        found = {"m": m, "n": n, "k": k, "error": self.why}
+        return found if self.layout == "nn" else {**found, "layout": self.layout}
 
 
 def geometric_mean(rows: Sequence[Row]) -> float | None:
     """Geometric mean of the ratios; None without rows."""
     return exp(sum(log(row.ratio) for row in rows) / len(rows)) if rows else None
+
+
+def distribution(rows: Sequence[Row]) -> dict[str, float]:
+    """Share of the shapes at 1 or above, the lowest ratio, the 5th percentile; medians of the host times, where they
+    were measured. Empty without rows."""
+    if not rows:
+        return {}
+    ratios = sorted(row.ratio for row in rows)
+    found = {
+        "share_at_least_1": sum(r >= 1 for r in ratios) / len(ratios),
+        "lowest": ratios[0],
+        "percentile_5": ratios[int(0.05 * (len(ratios) - 1))],
+    }
+    host = [row.host for row in rows if row.host is not None]
+    for name in ("first_call_s", "eager_s", "torch_s") if host else ():
+        found[f"median_{name}"] = median(getattr(h, name) for h in host)
+    return found
+
+
+def said(rows: Sequence[Row]) -> str:
+    """The distribution as a sentence."""
+    found = distribution(rows)
+    if not found:
+        return ""
+    text = (
+        f"{100 * found['share_at_least_1']:.0f}% at 1 or above, lowest {found['lowest']:.3f}, "
+        f"5th percentile {found['percentile_5']:.3f}"
+    )
+    if "median_eager_s" in found:
+        text += (
+            f"; median host time: first call {duration(found['median_first_call_s'])}, "
+            f"later calls {duration(found['median_eager_s'])}, torch.mm {duration(found['median_torch_s'])}"
+        )
+    return text
+
+
+COLUMNS, LINES = 64, 16
+
+
+def scatter(rows: Sequence[Row]) -> str:
+    """Ratio over work as text: a column per range of work, on a logarithmic scale, a digit for the shapes in a cell."""
+    if not rows:
+        return "nothing to plot"
+    work = [log(2.0 * row.bench.size[0] * row.bench.size[1] * row.bench.size[2]) for row in rows]
+    low, span = min(work), max(work) - min(work) or 1.0
+    top = max(2.0, *(row.ratio for row in rows))
+    cells = [[0] * COLUMNS for _ in range(LINES)]
+    for x, row in zip(work, rows, strict=True):
+        cells[LINES - 1 - int((LINES - 1) * row.ratio / top)][int((COLUMNS - 1) * (x - low) / span)] += 1
+    level = LINES - 1 - int((LINES - 1) / top)
+    lines = []
+    for y, cell in enumerate(cells):
+        empty = "-" if y == level else " "
+        label = f"{top * (LINES - 1 - y) / (LINES - 1):5.2f} |"
+        lines.append(label + "".join(empty if not c else str(min(c, 9)) for c in cell))
+    ends = f"{exp(low):.2g} flop", f"{exp(low + span):.2g} flop"
+    return "\n".join(["ratio to cuBLAS", *lines, f"      {ends[0]}{ends[1]:>{COLUMNS - len(ends[0])}}"])
+
+
+def scatter_image(rows: Sequence[Row], kind: str) -> bytes:
+    """The same as an image, "svg" or "png". Raises GemmgenError where matplotlib is missing."""
+    from io import BytesIO
+
+    from gemmgen.report.tuning import require_plot
+
+    require_plot()
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for layout in sorted({row.layout for row in rows}):
+        these = [row for row in rows if row.layout == layout]
+        work = [2.0 * row.bench.size[0] * row.bench.size[1] * row.bench.size[2] for row in these]
+        axes.plot(work, [row.ratio for row in these], "o", alpha=0.6, markersize=4, label=layout)
+    axes.axhline(1.0, color="#888888", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlabel("work, flop")
+    axes.set_ylabel("speed relative to cuBLAS")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    out = BytesIO()
+    figure.savefig(out, format=kind)
+    return out.getvalue()
 
 
 def method(rows: Sequence[Row]) -> str:
@@ -99,6 +204,7 @@ def suite_dict(name: str, baseline: str, rows: Sequence[Row | Broken]) -> dict[s
         "geometric_mean": geometric_mean(good),
         "at_least_1": sum(row.ratio >= 1 for row in good),
         "shapes": len(rows),
+        **distribution(good),
         "rows": [row.to_dict() for row in rows],
     }
 
@@ -109,13 +215,14 @@ def suite_table(baseline: str, rows: Sequence[Row | Broken]) -> str:
     body = [_cells(row) for row in rows]
     mean = geometric_mean(good)
     level = sum(row.ratio >= 1 for row in good)
-    said = "" if mean is None else f"geometric mean {mean:.3f}, {level} of {len(rows)} shapes at 1 or above; "
-    return "\n".join([format_table(HEADERS, body), wrapped(f"{said}baseline {baseline}"), wrapped(method(good))])
+    mean_text = "" if mean is None else f"geometric mean {mean:.3f}, {level} of {len(rows)} shapes at 1 or above; "
+    lines = [f"{mean_text}baseline {baseline}", *([said(good)] if good else []), method(good)]
+    return "\n".join([format_table(HEADERS, body), *map(wrapped, lines)])
 
 
 def _cells(row: Row | Broken) -> list[object]:
     size = row.bench.size if isinstance(row, Row) else row.size
-    shape = "x".join(map(str, size))
+    shape = "x".join(map(str, size)) + ("" if row.layout == "nn" else f" {row.layout}")
     if isinstance(row, Broken):
         return [shape, row.why[:60], "-", "-", "-", "-", "-"]
     block = "x".join(map(str, row.choice.spec.block))

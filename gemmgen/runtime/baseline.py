@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gemmgen.runtime.device import Device
     from gemmgen.runtime.memory import DeviceArray
 
-_NO_TRANSPOSE = 0  # CUBLAS_OP_N
+_NO_TRANSPOSE, _TRANSPOSE = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 _DEFAULT_MATH = 0  # CUBLAS_DEFAULT_MATH: float32 arithmetic, TF32 off
 _LARGEST = (1 << 31) - 1
 
@@ -32,17 +32,19 @@ class BaselineError(GemmgenError):
 
 @dataclass(frozen=True)
 class _Library:
-    """cuBLAS with a handle of its own; ``sgemm`` takes cuBLAS's own arguments, after a stream. May be captured."""
+    """cuBLAS with a handle of its own; ``sgemm`` and ``gemm_ex`` take cuBLAS's own arguments, after a stream. May be
+    captured."""
 
     package: str
     handle: int
     version: int
     sgemm: Callable[..., None]
+    gemm_ex: Callable[..., None]
     destroy: Callable[[int], None]
 
 
 class Cublas:
-    """float32 products of row-major matrices by cuBLAS on one GPU. Use from one thread at a time.
+    """float32 products by cuBLAS on one GPU: A and B by rows or by columns, C by rows. Use from one thread at a time.
 
     Raises BaselineError where cuBLAS is not installed, a call fails, or TF32 turns out to be on.
     """
@@ -62,22 +64,24 @@ class Cublas:
         return f"cuBLAS {v // 10000}.{v // 100 % 100}.{v % 100} through {self._library.package}, TF32 off"
 
     def enqueue(self, A: DeviceArray, B: DeviceArray, C: DeviceArray, alpha: float, beta: float, stream: int) -> None:
-        """C = alpha * (A @ B) + beta * C on a stream; matrices in row order, any leading dimension.
+        """C = alpha * (A @ B) + beta * C on a stream; any leading dimension, C by rows.
 
         cuBLAS thinks in columns: a row-major matrix is its own transpose there, so it is asked for
-        C^T = B^T A^T, N x M, with the leading dimensions as they are.
+        C^T = B^T A^T, N x M, with the leading dimensions as they are; a matrix by columns it is to transpose.
         """
         (m, k), n = A.shape, B.shape[1]
         if (B.shape[0], C.shape) != (k, (m, n)):
             raise BaselineError(f"shapes do not fit: A {A.shape}, B {B.shape}, C {C.shape}")
         if m == 0 or n == 0:
             return
-        lda, ldb, ldc = (_leading(x) for x in (A, B, C))
+        (op_a, lda), (op_b, ldb), (op_c, ldc) = (_lying(x) for x in (A, B, C))
+        if op_c != _NO_TRANSPOSE:
+            raise BaselineError(f"cuBLAS is given C by rows here; strides are {C.strides} for {C.shape}")
         factors = (ctypes.c_float * 2)(alpha, beta)
         at = ctypes.addressof(factors)  # read during the call: they lie on the host
         try:
             self._library.sgemm(
-                stream, self._library.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k,
+                stream, self._library.handle, op_b, op_a, n, m, k,
                 at, B.address, ldb, A.address, lda, at + 4, C.address, ldc,
             )  # fmt: skip
         except Exception as e:  # nvmath-python has an error type of its own
@@ -103,6 +107,14 @@ class Cublas:
                 f"cuBLAS gives {got[0, 0]!r} for {float(value)!r} x 1: it does not compute in float32 here "
                 "(TF32 or another reduced mode is on; look for NVIDIA_TF32_OVERRIDE)"
             )
+
+
+def _lying(x: DeviceArray) -> tuple[int, int]:
+    """Whether cuBLAS is to transpose a matrix, since it lies by columns; and its leading dimension."""
+    rows, columns = x.shape
+    if x.strides[0] == 1 and x.strides[1] != 1 and rows > 1 and x.strides[1] >= rows:
+        return _TRANSPOSE, x.strides[1] if columns > 1 else rows
+    return _NO_TRANSPOSE, _leading(x)
 
 
 def _leading(x: DeviceArray) -> int:
@@ -165,11 +177,15 @@ def _library(package: str, functions: _Functions) -> _Library:
         workspace.use(handle, stream)
         functions.sgemm(handle, *arguments)
 
+    def gemm_ex(stream: int, handle: int, *arguments: Any) -> None:
+        workspace.use(handle, stream)
+        functions.gemm_ex(handle, *arguments)
+
     def destroy(handle: int) -> None:
         functions.destroy(handle)
         workspace.free()
 
-    return _Library(package, handle, functions.get_version(handle), sgemm, destroy)
+    return _Library(package, handle, functions.get_version(handle), sgemm, gemm_ex, destroy)
 
 
 class _Functions(Protocol):
@@ -182,6 +198,7 @@ class _Functions(Protocol):
     def set_stream(self, handle: int, stream: int, /) -> None: ...
     def set_workspace(self, handle: int, address: int, size: int, /) -> None: ...
     def sgemm(self, handle: int, /, *arguments: int) -> None: ...
+    def gemm_ex(self, handle: int, /, *arguments: int) -> None: ...
 
 
 def _nvmath() -> _Library:

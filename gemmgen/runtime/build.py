@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.runtime.nvrtc import compile_cubin, compile_ptx, supported_archs
@@ -24,10 +25,15 @@ class Built:
     log: str = ""
 
 
-def compile_for(source: str, device: Device, *, name: str, slow: str = "") -> Built:
-    """Compiles kernel ``name`` for a GPU, by the rule of ``choose_target``; ``slow`` as in ``compile_cubin``. Raises
-    CompileError."""
+def compile_for(
+    source: str, device: Device, *, name: str, slow: str = "", retarget: Callable[[str], str] | None = None
+) -> Built:
+    """Compiles kernel ``name`` for a GPU, by the rule of ``choose_target``; ``slow`` as in ``compile_cubin``.
+    ``retarget`` gives the name of the architecture under which it has all that the kernel uses (``KernelIR.target``).
+    Raises CompileError."""
     target = choose_target(device.cc, supported_archs())
+    if retarget is not None:
+        target = replace(target, arch=retarget(target.arch))
     return compile_target(source, target, name=name, slow=slow)
 
 

@@ -10,14 +10,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gemmgen.ir.types import F32
-from gemmgen.runtime.problem import Expected, Problem
-
-if TYPE_CHECKING:
-    from gemmgen.runtime.memory import DeviceArray
-
+from gemmgen.ir.types import BF16, F32
+from gemmgen.runtime.memory import DeviceArray
+from gemmgen.runtime.problem import Expected, Problem, Types
 
 _ON_HOST = 1 << 30  # products up to this many multiply-adds are checked on the host in a second or so
 _ROWS_AT_ONCE = 1024  # on the GPU: bounds the float64 temporaries
@@ -80,10 +77,10 @@ def _expected_on_host(problem: Problem, alpha: float, beta: float) -> Iterator[E
     (m, n, k), (a, b, c0) = problem.size, problem.host
     wide = b.astype(np.float64)
     if m * n * k <= _ON_HOST:
-        yield _expected(0, a.astype(np.float64), wide, c0, alpha, beta)
+        yield _expected(0, a.astype(np.float64), wide, c0, alpha, beta, problem.types)
         return
     for r in _rows(m, n):
-        yield _expected(r, a[r : r + 1].astype(np.float64), wide, c0[r : r + 1], alpha, beta)
+        yield _expected(r, a[r : r + 1].astype(np.float64), wide, c0[r : r + 1], alpha, beta, problem.types)
 
 
 def _expected_on_gpu(problem: Problem, library: _Library, alpha: float, beta: float) -> Iterator[Expected]:
@@ -92,19 +89,20 @@ def _expected_on_gpu(problem: Problem, library: _Library, alpha: float, beta: fl
     c0 = library.array(problem.host[2]) if beta != 0.0 else None
     for first in range(0, problem.size[0], _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
-        yield _expected(first, _double(narrow[rows]), wide, None if c0 is None else c0[rows], alpha, beta)
+        before = None if c0 is None else c0[rows]
+        yield _expected(first, _double(narrow[rows]), wide, before, alpha, beta, problem.types)
 
 
-def _expected(first: int, a: Any, b: Any, c0: Any, alpha: float, beta: float) -> Expected:
+def _expected(first: int, a: Any, b: Any, c0: Any, alpha: float, beta: float, types: Types) -> Expected:
     """Arrays of NumPy, CuPy or torch, a and b in float64; ``c0`` is not read where beta is 0."""
-    k = a.shape[1]
+    k, out = a.shape[1], types[2]
     want = alpha * (a @ b)
-    bound = 2 * (k + 1) * F32.unit_roundoff * abs(alpha) * (abs(a) @ abs(b))
+    bound = (2 * (k + 1) * F32.unit_roundoff + types[0].coarse) * abs(alpha) * (abs(a) @ abs(b))
     if beta != 0.0:
         added = beta * _double(c0)
         want = want + added
         bound = bound + 2 * F32.unit_roundoff * abs(added)
-    return Expected(first, want, bound + F32.unit_roundoff * abs(want) + (k + 2) * F32.tiny)
+    return Expected(first, want, bound + out.unit_roundoff * abs(want) + (k + 2) * out.tiny)
 
 
 def _compare(e: Expected, got: Any, how: str) -> Checked:
@@ -150,8 +148,17 @@ def _on_gpu(problem: Problem) -> _Library | None:
         import torch
 
         if torch.cuda.is_available():
-            return _Library("torch", lambda x: torch.as_tensor(x, device=f"cuda:{problem.device.ordinal}"))
-    if _has("cupy"):
+            where = f"cuda:{problem.device.ordinal}"
+
+            def array(x: Any) -> Any:
+                if str(x.dtype) != BF16.numpy:
+                    return torch.as_tensor(x, device=where)
+                if isinstance(x, DeviceArray):  # its interface has no name for bfloat16
+                    return torch.as_tensor(x.bits("int16"), device=where).view(torch.bfloat16)
+                return torch.as_tensor(x.astype(F32.numpy_dtype), device=where)
+
+            return _Library("torch", array)
+    if _has("cupy") and BF16 not in problem.types:
         import cupy
 
         return _Library("CuPy", cupy.asarray)

@@ -18,6 +18,8 @@ NAME = "gemmgen_copy"
 THREADS = 256
 A_THREAD = 8  # elements that a thread has on their way at a time
 A_BLOCK = THREADS * A_THREAD
+TILE = 32
+"""Lines, and elements of each, that a block transposes: they are read across lines, and written along them."""
 MOST = 1 << 31  # elements of a part that are numbered in 32 bits, by a division that is exact below this
 ALIGN = 256  # bytes to whose multiples every copy is placed
 
@@ -47,6 +49,31 @@ __device__ __forceinline__ void copyBlock(unsigned block, unsigned total, unsign
         if (first + i * THREADS < total) (dst + first)[i * THREADS] = value[i];
 }
 
+// The same where neighbours in the source are on neighbouring lines: a tile of TILE lines and as many elements of each
+// passes through shared memory, so that a warp both reads and writes neighbours.
+__device__ __forceinline__ void transposeBlock(unsigned block, unsigned total, unsigned extent, unsigned leading,
+    OFFSET along, const ELEMENT* src, ELEMENT* dst)
+{
+    __shared__ ELEMENT tile[TILE][TILE + 1];
+    const unsigned lines = total / leading, tiles = (leading + TILE - 1) / TILE;
+    const unsigned line = block / tiles * TILE, at = block % tiles * TILE;
+    const unsigned x = threadIdx.x % TILE, y = threadIdx.x / TILE;
+    #pragma unroll
+    for (unsigned i = y; i < TILE; i += THREADS / TILE)
+        tile[i][x] = line + x < lines && at + i < extent ? src[(OFFSET)(line + x) + (OFFSET)(at + i) * along] : 0;
+    __syncthreads();  // tile: written by all threads above, read by all below
+    #pragma unroll
+    for (unsigned i = y; i < TILE; i += THREADS / TILE)
+        if (line + i < lines && at + x < leading) dst[(line + i) * leading + at + x] = tile[x][i];
+}
+
+__device__ __forceinline__ void copyPart(unsigned block, unsigned total, unsigned extent, unsigned leading,
+    unsigned magic, unsigned shift, OFFSET across, OFFSET along, const ELEMENT* src, ELEMENT* dst)
+{
+    if (across == 1 && along != 1) transposeBlock(block, total, extent, leading, along, src, dst);
+    else copyBlock(block, total, extent, leading, magic, shift, across, along, src, dst);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leading0, unsigned magic0, unsigned shift0,
     OFFSET across0, OFFSET along0, const ELEMENT* src0, ELEMENT* dst0, unsigned total1, unsigned extent1,
@@ -54,9 +81,9 @@ gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leadin
     ELEMENT* dst1)
 {
     if (blockIdx.x < blocks)
-        copyBlock(blockIdx.x, total0, extent0, leading0, magic0, shift0, across0, along0, src0, dst0);
+        copyPart(blockIdx.x, total0, extent0, leading0, magic0, shift0, across0, along0, src0, dst0);
     else
-        copyBlock(blockIdx.x - blocks, total1, extent1, leading1, magic1, shift1, across1, along1, src1, dst1);
+        copyPart(blockIdx.x - blocks, total1, extent1, leading1, magic1, shift1, across1, along1, src1, dst1);
 }
 """
 
@@ -64,7 +91,7 @@ gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leadin
 def text(*, far: bool, item: int = F32.bytes) -> str:
     """The kernel in CUDA. ``far``: offsets in the source have 64 bits, which takes more than twice the instructions."""
     found = _TEXT.replace("OFFSET", "long long" if far else "int").replace("ELEMENT", KINDS[item].c)
-    for name, value in (("A_THREAD", A_THREAD), ("A_BLOCK", A_BLOCK), ("THREADS", THREADS)):
+    for name, value in (("A_THREAD", A_THREAD), ("A_BLOCK", A_BLOCK), ("THREADS", THREADS), ("TILE", TILE)):
         found = found.replace(name, str(value))
     return found
 
@@ -88,6 +115,11 @@ class Dense:
     def bytes(self) -> int:
         """What the copy takes, in whole multiples of ALIGN."""
         return -(-self.lines * self.leading * self.item // ALIGN) * ALIGN
+
+    @property
+    def turned(self) -> bool:
+        """Whether neighbours in the source are on neighbouring lines: tiles are transposed, as the kernel decides."""
+        return self.across == 1 and self.along != 1
 
     @property
     def far(self) -> bool:
@@ -127,6 +159,8 @@ class _Part:
 
     @property
     def blocks(self) -> int:
+        if self.copy.turned:
+            return -(-self.copy.lines // TILE) * -(-self.copy.leading // TILE)
         return -(-self.total // A_BLOCK)
 
     def arguments(self, letter: str, source: int, target: int) -> list[Constant | int]:

@@ -22,6 +22,12 @@ _SGEMM = (
 )  # fmt: skip
 
 
+_GEMM_EX = (
+    *(_POINTER, _INT, _INT, _INT, _INT, _INT, _POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _INT, _POINTER),
+    *(_POINTER, _INT, _INT, _INT, _INT),
+)
+
+
 class Direct:
     """cuBLAS's own functions; each raises RuntimeError where cuBLAS reports an error.
 
@@ -32,6 +38,7 @@ class Direct:
         self._library = library
         self.package = package
         library.cublasSgemm_v2.argtypes = _SGEMM
+        library.cublasGemmEx.argtypes = _GEMM_EX
 
     @classmethod
     def find(cls) -> Direct:
@@ -71,6 +78,10 @@ class Direct:
     def sgemm(self, handle: int, *arguments: int) -> None:
         """cublasSgemm's own arguments, addresses as numbers."""
         self._call("cublasSgemm_v2", handle, *arguments)
+
+    def gemm_ex(self, handle: int, *arguments: int) -> None:
+        """cublasGemmEx's own arguments, addresses as numbers."""
+        self._call("cublasGemmEx", handle, *arguments)
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.variant import GUARDED, GUARDED_UNALIGNED, PADDED
 from gemmgen.launch.batches import product_shape
 from gemmgen.launch.beside import refuse_names, refuse_type
 from gemmgen.runtime import copies, memory
@@ -28,9 +30,10 @@ from gemmgen.runtime.arrays import (
     view,
 )
 from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
+from gemmgen.runtime.extents import meet, one_device, span_of, two_dimensions
 
 if TYPE_CHECKING:
-    from gemmgen.ir.program import Part
+    from gemmgen.ir.program import Part, Program
     from gemmgen.ir.variant import Variant
     from gemmgen.launch import Launch, LaunchPlan
     from gemmgen.runtime.copies import Copies
@@ -67,8 +70,20 @@ class GpuGemm:
     threads.
     """
 
-    def __init__(self, spec: Spec, module_for: ModuleFor, variant: Variant | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        module_for: ModuleFor,
+        variant: Variant | None = None,
+        program: Program | None = None,
+        *,
+        swapped: bool = False,
+        compiled: Callable[[Variant], bool] | None = None,
+    ) -> None:
         self.spec = spec
+        self.program = program
+        self.swapped = swapped
+        self._compiled = compiled
         self._beside = spec.beside
         self._batched = spec.has("batched")
         self._types = {x.name: x.dtype for x in spec.operands}
@@ -97,7 +112,7 @@ class GpuGemm:
         """
         at = current_stream(A, B, C) if stream is None else stream_pointer(stream)
         if C is None:
-            plain = stream is None and beta == 0.0 and self.spec.C.order == "row" and not self._batched
+            plain = stream is None and beta == 0.0 and self._new_order == "row" and not self._batched
             C = torch_new(A, B, self._types["C"].numpy) if plain else None
             C = self._new(A, B, beta, at) if C is None else C
         if named or self._beside:
@@ -113,7 +128,9 @@ class GpuGemm:
         """The same for torch's own matrices, of which is known what tells calls apart."""
         key, device, a, b, c = seen
         prepared = self._prepared.get((key, alpha, beta))
-        if prepared is not None and not _meet(prepared.spans, a, b, c) and is_current(device):
+        if self.swapped:
+            a, b = b, a
+        if prepared is not None and not meet(prepared.spans, a, b, c) and is_current(device):
             self._run(prepared, a, b, c, stream)
             return C
         return self._call(A, B, C, alpha, beta, stream, key)
@@ -130,6 +147,11 @@ class GpuGemm:
         named: Mapping[str, Any] = NOTHING,
     ) -> Any:
         a, b, c = view(A, "A", stream), view(B, "B", stream), view(C, "C", stream)
+        if self.swapped:
+            two_dimensions(a, "A", False)
+            two_dimensions(b, "B", False)
+            two_dimensions(c, "C", False)
+            a, b, c = b.turned, a.turned, c.turned
         key = key or (
             a.shape, b.shape, c.shape, a.strides, b.strides, c.strides, a.address & 15, b.address & 15, c.address & 15,
             a.device, b.device, c.device, a.dtype, b.dtype, c.dtype, c.read_only,
@@ -142,7 +164,7 @@ class GpuGemm:
         prepared = self._prepared.get((key, alpha, beta))
         if (
             prepared is None
-            or _meet(prepared.spans, a.address, b.address, c.address)
+            or meet(prepared.spans, a.address, b.address, c.address)
             or (more and _any_meet(prepared, (a.address, b.address, c.address), beside))
         ):
             prepared = self._prepare((key, alpha, beta), a, b, c, alpha, beta, more)
@@ -161,6 +183,10 @@ class GpuGemm:
         too: two such graphs must not run at the same time.
         """
         self._kept.setdefault(stream, memory.Kept())
+
+    def share_workspace(self, kept: dict[int, memory.Kept]) -> None:
+        """Take kept memory from a store, by stream, that other kernels take theirs from too: one at a time uses it."""
+        self._kept = kept
 
     def on_host_arrays(
         self,
@@ -212,15 +238,21 @@ class GpuGemm:
         if beta != 0.0:
             raise ArgumentError(f"beta is {beta} and C is None: there is no C to add; pass C, or beta=0")
         a, b = view(A, "A", stream), view(B, "B", stream)
-        _two_dimensions(a, "A", self._batched)
-        _two_dimensions(b, "B", self._batched)
+        two_dimensions(a, "A", self._batched)
+        two_dimensions(b, "B", self._batched)
         if a.device == HOST:
             raise ArgumentError("operands must be on one device: A on the host, B on a GPU")
-        shape, order = product_shape(a.shape, b.shape), self.spec.C.order
+        shape, order = product_shape(a.shape, b.shape), self._new_order
         if is_current(a.device):
             return empty(a, shape, self._types["C"].numpy, order, stream)
         with on_device(a.device):
             return empty(a, shape, self._types["C"].numpy, order, stream)
+
+    @property
+    def _new_order(self) -> str:
+        """The order of a new C, as the caller sees it."""
+        order = self.spec.C.order
+        return order if not self.swapped else "col" if order == "row" else "row"
 
     def _prepare(
         self,
@@ -236,19 +268,18 @@ class GpuGemm:
         from gemmgen.runtime import device as devices
 
         views = {"A": a, "B": b, "C": c}
-        for name, x in views.items():
-            self._check(name, x)
+        self._refuse(views)
         for operand in self._beside:
             refuse_type(operand, more[operand.name].dtype, self.spec)
         views |= more
-        _one_device(views)
+        one_device(views)
         decided = self._decide(views, alpha, beta, self.variant)
         device = devices.get(a.device)
         launches = tuple(self._module(step, device).bind(step) for step in decided.steps)
         copied = self._copies(decided, views, device)
         workspace = _rounded(decided.partials) + (copied.bytes if copied is not None else 0)
         alone = launches[0] if len(launches) == 1 and not workspace else None
-        a_span, b_span, c_span, *spans = (_span(x, self._types[name].bytes) for name, x in views.items())
+        a_span, b_span, c_span, *spans = (span_of(x, self._types[name].bytes) for name, x in views.items())
         beside = tuple((x.written, *span) for x, span in zip(self._beside, spans, strict=True))
         prepared = _Prepared(launches, copied, workspace, (*a_span, *b_span, *c_span), alone, beside)
         if key is not None:
@@ -256,6 +287,22 @@ class GpuGemm:
                 self._prepared.clear()
             self._prepared[key] = prepared
         return prepared
+
+    def _refuse(self, views: dict[str, ArrayView]) -> None:
+        """Raise ArgumentError for operands that do not fit, by the names that the caller has for them."""
+        said = {"A": views["B"], "B": views["A"], "C": views["C"]} if self.swapped else views
+        for name, x in said.items():
+            self._check(name, x)
+        if self.swapped:
+            from gemmgen.launch import program_for
+            from gemmgen.launch.overlap import refuse_overlap
+
+            refuse_overlap(
+                program_for(self.spec) if self.program is None else self.program,
+                {name: tuple(x.turned.shape) for name, x in said.items()},
+                {name: tuple(x.turned.strides) for name, x in said.items()},
+                {name: x.address for name, x in said.items()},
+            )
 
     def _copies(self, decided: LaunchPlan, views: dict[str, ArrayView], device: Device) -> Copies | None:
         if not decided.copies:
@@ -269,10 +316,21 @@ class GpuGemm:
         return copies.Copies(device, wanted)
 
     def _decide(self, views: dict[str, ArrayView], alpha: float, beta: float, variant: Variant | None) -> LaunchPlan:
+        best = self._plan(views, alpha, beta, variant)
+        there = self._compiled
+        if variant is not None or there is None or all(there(step.variant) for step in best.steps):
+            return best
+        for other in _widest_last(best):  # a kernel that is there, before one that takes seconds to compile
+            if there(other):
+                with suppress(ArgumentError):
+                    return self._plan(views, alpha, beta, other)
+        return best
+
+    def _plan(self, views: dict[str, ArrayView], alpha: float, beta: float, variant: Variant | None) -> LaunchPlan:
         from gemmgen.launch import plan
 
         return plan(
-            self.spec,
+            self.spec if self.program is None else self.program,
             {name: tuple(x.shape) for name, x in views.items()},
             {name: tuple(x.strides) for name, x in views.items()},
             {name: x.address for name, x in views.items()},
@@ -283,7 +341,7 @@ class GpuGemm:
         )
 
     def _check(self, name: str, x: ArrayView) -> None:
-        _two_dimensions(x, name, self._batched)
+        two_dimensions(x, name, self._batched)
         wanted = self._types[name].numpy
         if x.dtype != wanted:
             raise ArgumentError(f"{name} has element type {x.dtype}; {self.spec.name} wants {wanted}")
@@ -311,6 +369,12 @@ class GpuGemm:
             return
         with kept.lock:  # the steps of one call follow one another on the stream
             _run_with(prepared, a, b, c, kept.of(prepared.workspace), stream, beside)
+
+
+def _widest_last(best: LaunchPlan) -> tuple[Variant, ...]:
+    """Variants that compute what a plan's does, the nearest to it first."""
+    padded = any(step.variant.padded for step in best.steps)
+    return (PADDED, GUARDED_UNALIGNED) if padded else (GUARDED, GUARDED_UNALIGNED)
 
 
 def _run_with(prepared: _Prepared, a: int, b: int, c: int, base: int, stream: int, beside: tuple[int, ...]) -> None:
@@ -342,35 +406,6 @@ def _packed(values: Any, address: int, order: str, device: int, dtype: str) -> A
     one = (n, 1) if order == "row" else (1, m)
     strides = one[1:] if values.ndim == 1 else (*(m * n for _ in batch), *one)
     return ArrayView(address, values.shape, strides, dtype, device, False, "cuda", values)
-
-
-def _one_device(views: dict[str, ArrayView]) -> None:
-    devices = {x.device for x in views.values()}
-    if len(devices) > 1 or HOST in devices:
-        said = ", ".join(
-            f"{name} on {'the host' if x.device == HOST else f'GPU {x.device}'}" for name, x in views.items()
-        )
-        raise ArgumentError(f"operands must be on one device: {said}")
-
-
-def _two_dimensions(x: ArrayView, name: str, batched: bool) -> None:
-    if len(x.shape) != 2 and not (batched and len(x.shape) == 3):
-        raise ArgumentError(f"{name} has {len(x.shape)} dimensions, shape {tuple(x.shape)}; a matrix has 2")
-
-
-def _span(x: ArrayView, item: int) -> tuple[int, int]:
-    """The bytes that a matrix reaches: (lowest, one past the highest) from its address; (0, 0) where it is empty."""
-    if 0 in x.shape:
-        return 0, 0
-    reach = [(n - 1) * s * item for n, s in zip(x.shape, x.strides, strict=True)]
-    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + item
-
-
-def _meet(spans: tuple[int, int, int, int, int, int], a: int, b: int, c: int) -> bool:
-    """Whether C's extent meets that of A or of B: then the exact check is asked for again."""
-    a_low, a_high, b_low, b_high, c_low, c_high = spans
-    c_low, c_high = c + c_low, c + c_high
-    return (c_low < a + a_high and a + a_low < c_high) or (c_low < b + b_high and b + b_low < c_high)
 
 
 def _any_meet(prepared: _Prepared, matrices: tuple[int, int, int], beside: tuple[int, ...]) -> bool:

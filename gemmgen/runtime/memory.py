@@ -49,9 +49,20 @@ class DeviceArray:
         strides = (*(m * n for _ in shape[:-2]), *((n, 1) if order == "row" else (1, m)))
         return cls(address, shape, strides, dtype, device)
 
-    def part(self, offset: int, shape: tuple[int, int]) -> DeviceArray:
-        """A matrix in row order in this memory, from ``offset`` bytes on."""
-        return DeviceArray(self.address + offset, shape, (shape[1], 1), self.dtype, self.device, owner=self)
+    def part(self, offset: int, shape: tuple[int, int], dtype: str | None = None, *, order: str = "row") -> DeviceArray:
+        """A matrix in this memory, from ``offset`` bytes on; of the memory's type unless given."""
+        strides = (shape[1], 1) if order == "row" else (1, shape[0])
+        return DeviceArray(self.address + offset, shape, strides, dtype or self.dtype, self.device, owner=self)
+
+    def bits(self, dtype: str) -> DeviceArray:
+        """The same memory as elements of another type of the same size."""
+        return DeviceArray(self.address, self.shape, self.strides, dtype, self.device, owner=self)
+
+    @property
+    def turned(self) -> DeviceArray:
+        """The transposed matrix, in the same memory."""
+        owner = self if self.owner is None else self.owner
+        return DeviceArray(self.address, self.shape[::-1], self.strides[::-1], self.dtype, self.device, owner)
 
     def numpy(self) -> Any:
         """The values on the host; waits for the whole GPU."""

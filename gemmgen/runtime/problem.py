@@ -6,18 +6,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, LaunchError
+from gemmgen.ir.types import F32, U8, DType
 from gemmgen.runtime.driver import LEGACY_STREAM, call
 from gemmgen.runtime.memory import DeviceArray, upload
 
 if TYPE_CHECKING:
     from gemmgen.runtime.device import Device
 
+Types = tuple[DType, DType, DType]
+FLOATS: Types = (F32, F32, F32)
+Orders = tuple[str, str, str]
+BY_ROWS: Orders = ("row", "row", "row")
 Set = tuple[DeviceArray, DeviceArray, DeviceArray]
 
 BEYOND_L2 = 3  # the sets together are this many times the L2 cache
 _ALIGN = 256
 _MOST_SETS = 1000
-_NAN = 0x7FC00000
+_NAN = 0xFF
+"""The byte of which a NaN of any floating-point type may be made."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class Problem:
-    """A, B and C of (M, N, K) = ``size``, random normal and the same in every set; ``host`` holds their values.
+    """A, B and C of (M, N, K) = ``size``, random normal and the same in every set; ``host`` holds their values, which
+    are of ``types``.
 
     ``expected`` is where a check keeps what it compares with.
     """
@@ -42,10 +49,21 @@ class Problem:
     slab: DeviceArray
     sets: tuple[Set, ...]
     rotated_bytes: int
+    types: Types = FLOATS
     expected: dict[tuple[float, float], tuple[Expected, ...]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def make(cls, size: tuple[int, int, int], device: Device, *, beta: float, warm: bool, seed: int) -> Problem:
+    def make(
+        cls,
+        size: tuple[int, int, int],
+        device: Device,
+        *,
+        beta: float,
+        warm: bool,
+        seed: int,
+        types: Types = FLOATS,
+        orders: Orders = BY_ROWS,
+    ) -> Problem:
         """Raises ArgumentError where nothing can be timed, LaunchError where the GPU's memory is too small."""
         import numpy as np
 
@@ -53,20 +71,25 @@ class Problem:
         if min(size) < 1:
             raise ArgumentError(f"size {m}x{n}x{k}: there is nothing to time where M, N or K is 0")
         shapes = ((m, k), (k, n), (m, n))
-        places = [-(-4 * rows * columns // _ALIGN) * _ALIGN for rows, columns in shapes]
+        sizes = [t.bytes * rows * columns for t, (rows, columns) in zip(types, shapes, strict=True)]
+        places = [-(-size // _ALIGN) * _ALIGN for size in sizes]
         count = _count(sum(places), device, warm)
         rng = np.random.default_rng(seed)
-        host = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes[: 3 if beta else 2]]
-        host += [np.zeros(shapes[2], np.float32)] * (3 - len(host))
-        slab = DeviceArray.empty((1, count * sum(places) // 4), "float32", device.ordinal)
+        host = [rng.standard_normal(shape, dtype=F32.numpy_dtype) for shape in shapes[: 3 if beta else 2]]
+        host += [np.zeros(shapes[2], F32.numpy_dtype)] * (3 - len(host))
+        host = [
+            np.asarray(x.astype(t.numpy_dtype, copy=False), order="C" if order == "row" else "F")
+            for x, t, order in zip(host, types, orders, strict=True)
+        ]
+        slab = DeviceArray.empty((1, count * sum(places)), U8.numpy, device.ordinal)
         sets = []
         for i in range(count):
             at, parts = i * sum(places), []
-            for shape, place in zip(shapes, places, strict=True):
-                parts.append(slab.part(at, shape))
+            for shape, place, t, order in zip(shapes, places, types, orders, strict=True):
+                parts.append(slab.part(at, shape, t.numpy, order=order))
                 at += place
             sets.append((parts[0], parts[1], parts[2]))
-        problem = cls(size, device, (host[0], host[1], host[2]), slab, tuple(sets), count * sum(places))
+        problem = cls(size, device, (host[0], host[1], host[2]), slab, tuple(sets), count * sum(places), types)
         problem._fill(sum(places))
         return problem
 
@@ -81,7 +104,7 @@ class Problem:
     def poison(self, c: DeviceArray, beta: float = 0.0) -> None:
         """C as it should be before a check: NaN where it must not be read, else its first values."""
         if beta == 0.0:
-            call("cuMemsetD32Async", c.address, _NAN, c.nbytes // 4, LEGACY_STREAM)
+            call("cuMemsetD8Async", c.address, _NAN, c.nbytes, LEGACY_STREAM)
         else:
             upload(self.host[2], c.address, LEGACY_STREAM)
         call("cuCtxSynchronize")

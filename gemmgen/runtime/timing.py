@@ -21,7 +21,7 @@ from gemmgen.runtime import device as devices
 from gemmgen.runtime.check import Checked, check
 from gemmgen.runtime.driver import bindings, call, on_device, private_stream
 from gemmgen.runtime.memory import DeviceArray
-from gemmgen.runtime.problem import Problem
+from gemmgen.runtime.problem import BY_ROWS, FLOATS, Orders, Problem, Types
 
 
 class WrongResult(GemmgenError):
@@ -125,8 +125,10 @@ def bench(
     seed: int = 0,
     plan: Plan | None = None,
     progress: Callable[[str], None] | None = None,
+    types: Types = FLOATS,
+    orders: Orders = BY_ROWS,
 ) -> Bench:
-    """Check, then time every side at (M, N, K) on the current GPU.
+    """Check, then time every side at (M, N, K) on the current GPU, with A, B and C of these types and orders.
 
     Raises LaunchError where there is no GPU or too little memory, WrongResult for a side that is wrong (BaselineError,
     where it is the baseline), ArgumentError for sizes of which nothing can be timed.
@@ -137,7 +139,7 @@ def bench(
     with on_device(device.ordinal):
         stream = private_stream(device.ordinal)
         say(f"operands of {size[0]}x{size[1]}x{size[2]}")
-        with Problem.make(size, device, beta=beta, warm=warm, seed=seed) as problem:
+        with Problem.make(size, device, beta=beta, warm=warm, seed=seed, types=types, orders=orders) as problem:
             checks = []
             for side in sides:
                 say(f"checking {side.name}")

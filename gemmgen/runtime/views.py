@@ -23,3 +23,8 @@ class ArrayView(NamedTuple):
     read_only: bool
     kind: Kind
     owner: Any
+
+    @property
+    def turned(self) -> ArrayView:
+        """The transposed matrix, in the same memory."""
+        return self._replace(shape=self.shape[::-1], strides=self.strides[::-1])

@@ -15,7 +15,7 @@ Asynchronous writes: ``MemoryArgument.store_async`` puts elements in flight, whe
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import isgeneratorfunction
 
 import numpy as np
@@ -34,7 +34,7 @@ from gemmgen.sim.index import Scope, form_of
 from gemmgen.sim.lanes import NOBODY, Active, Batch, Bools, Data, Ints, Truth, as_truth, narrow
 from gemmgen.sim.machine import Machine
 from gemmgen.sim.memory import Memory
-from gemmgen.sim.shadow import Touch, touched, units_of
+from gemmgen.sim.shadow import SharedShadow, Touch, touched, units_of
 
 ENGINE_ALIGN = 16
 """Bytes to which a matrix and its rows must be aligned for the TMA engine (CUDA driver API, cuTensorMapEncodeTiled)."""
@@ -62,6 +62,33 @@ class Flight:
     def part(self, which: Bools) -> Flight:
         """That of some of the lanes, [n]."""
         return self if which.all() else Flight(self.buffer, self.units[:, which], self.lanes[which])
+
+
+@dataclass(frozen=True)
+class InUse:
+    """Elements [n, lanes] of shared memory that an instruction reads until it is waited for."""
+
+    memory: Memory
+    shadow: SharedShadow
+    site: Site
+    places: Ints
+    units: Ints
+    lanes: Ints
+
+    def values(self) -> Data:
+        """What they are now, [n, lanes]."""
+        found: Data = self.memory.flat[self.places]
+        return found
+
+    def part(self, which: Bools) -> InUse:
+        """Those of some of the lanes."""
+        if which.all():
+            return self
+        return replace(self, places=self.places[:, which], units=self.units[:, which], lanes=self.lanes[which])
+
+    def end(self) -> None:
+        """They have been read."""
+        self.shadow.end_use(self.units, self.lanes)
 
 
 @dataclass(frozen=True)
@@ -133,6 +160,12 @@ class RegisterArgument:
         first = self.element.at()
         if self.element.check(first, len(values), self.active, reads=False):
             self.element.register.put(first, len(values), self.active, values)
+
+    def accumulate(self, values: Data, lanes: Ints) -> None:
+        """Add ``values`` [width, n] in these lanes to the elements from the one that is named on."""
+        first = self.element.at()
+        if self.element.check(first, len(values), self.active, reads=True):
+            self.element.register.window(first, len(values))[:, lanes] += values
 
 
 @dataclass(frozen=True)
@@ -237,6 +270,29 @@ class MemoryArgument:
         m.shared_shadow(self.array.name).launch(site, units, lanes, engine)
         return Flight(self.array.name, units, lanes)
 
+    def use(self, at: Ints, lanes: Ints) -> InUse:
+        """Begin to read elements ``at`` [n, lanes] of this array, for one lane of each warp group; they may not be
+        overwritten until that ends."""
+        m, memory, site = self.machine, self.memory, self._site("load", 1, "engine")
+        outside = (at < 0) | (at >= memory.size)
+        if outside.any():
+            column = int(np.argmax(outside.any(axis=0)))
+            m.report(
+                "out-of-bounds", site, int(lanes[column]), int(at[:, column].max()), "a product reads past the end"
+            )
+            at = np.clip(at, 0, memory.size - 1)
+        places = at + memory.base + m.batch.block[lanes] * memory.block_size
+        units = units_of(places, memory.scale)
+        shadow = m.shared_shadow(self.array.name)
+        shadow.use(site, units, lanes)
+        return InUse(memory, shadow, site, places, units, lanes)
+
+    def unfenced(self, at: Ints, lanes: Ints) -> bool:
+        """Whether a thread wrote some of these elements and put no fence between that and an engine's read."""
+        m, memory = self.machine, self.memory
+        places = at + memory.base + m.batch.block[lanes] * memory.block_size
+        return m.shared_shadow(self.array.name).unfenced(units_of(places, memory.scale), lanes)
+
     def enter(self) -> tuple[Ints, Ints]:
         """Write a barrier itself, uncounted: the lanes that do, and the number of the barrier in each."""
         t, lanes = self._touch()
@@ -275,12 +331,23 @@ class MapArgument:
     def read(self, along: Ints, across: Ints) -> Data:
         """The operand's elements at these places, whatever the shape of the two; zero outside, as the engine gives."""
         m = self.memory
-        inside = (along >= 0) & (along < m.used) & (across >= 0) & (across * m.row + along < m.size)
+        inside = self.inside(along, across)
         if m.size == 0:
             return np.zeros(inside.shape, m.flat.dtype)
         found: Data = m.flat[np.where(inside, across * m.row + along, 0)]
         found[~inside] = 0
         return found
+
+    def inside(self, along: Ints, across: Ints) -> Bools:
+        """Which of these places lie in the matrix."""
+        m = self.memory
+        found: Bools = (along >= 0) & (along < m.used) & (across >= 0) & (across * m.row + along < m.size)
+        return found
+
+    def write(self, along: Ints, across: Ints, values: Data) -> None:
+        """Store values at these places; those outside the matrix are left out."""
+        inside = self.inside(along, across)
+        self.memory.flat[(across * self.memory.row + along)[inside]] = values[inside]
 
     def check(self) -> str:
         """What keeps the engine from addressing the operand's rows; empty where nothing does."""
@@ -343,7 +410,8 @@ def _argument(
 ) -> Callable[[Active], Argument]:
     if isinstance(a, MapRef):
         tensor_map = next(t for t in m.ir.tensor_maps if t.name == a.name)
-        _enter_move(m, a, Moved(0, "load"), sites)
+        if not sites.known:
+            _enter_move(m, a, Moved(0, "load"), sites)
         (site,) = sites.known.values()
         through = MapArgument(tensor_map, m.memory(tensor_map.operand, tensor_map.dtype), site)
         return lambda active: through

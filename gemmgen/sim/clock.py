@@ -32,6 +32,7 @@ class Clock:
         self.known: Stamps | None = None
         self.met: Stamps = np.zeros(batch.blocks, np.int32)
         self.actors = batch.warps_per_block + ENGINES
+        self.fences: Stamps = np.zeros((batch.blocks, batch.warps_per_block), np.int32)
 
     def engine(self, number: int) -> int:
         """The thread number under which an asynchronous engine (0, 1) of a block writes."""
@@ -50,11 +51,20 @@ class Clock:
         self.met[slice(None) if blocks is None else blocks] = self.now
         self.join(blocks)
 
-    def join_warps(self, active: Active) -> None:
-        """``__syncwarp``: the lanes of each active warp meet."""
-        known = self._table()
-        for w in range(self.batch.warps_per_block):
-            known[self._warps(active)[:, w], w, w] = self.now
+    def join_warps(self, active: Active, together: int = 1) -> None:
+        """``__syncwarp``: the lanes of each active warp meet; or those of each group of so many warps."""
+        known, warps = self._table(), self._warps(active)
+        for first in range(0, self.batch.warps_per_block, together):
+            group = slice(first, first + together)
+            here = warps[:, group].all(axis=1)
+            learnt = known[here, group].max(axis=1, keepdims=True)
+            learnt[:, 0, group] = self.now
+            known[here, group] = np.maximum(known[here, group], learnt)
+        self.now += 1
+
+    def fence(self, active: Active) -> None:
+        """What the active warps wrote until now can be seen by asynchronous engines."""
+        self.fences[self._warps(active)] = self.now
         self.now += 1
 
     def release(self, active: Active) -> Stamps:

@@ -25,7 +25,7 @@ class Site:
 
     ``space`` is "global" or "shared"; "tma" for boxes that the TMA engine fetches, whose requests and bytes the
     hardware's counters of global loads do not see; "engine" for what is not counted. ``past_l1``: of a copy that the
-    L1 cache keeps nothing of.
+    L1 cache keeps nothing of. ``counted``: whether its cost is asked for.
 
     ``period`` are the bytes by which all its addresses may move without changing its cost: a sector of global memory,
     or a line where it passes by the L1; of shared memory what a lane moves, and no less than a word, since moving all
@@ -41,6 +41,7 @@ class Site:
     item: int
     line: int | None
     past_l1: bool = False
+    counted: bool = True
     figures: Ints = field(default_factory=lambda: np.zeros(len(FIGURES), np.int64))
 
     def __post_init__(self) -> None:
@@ -71,6 +72,8 @@ def count(site: Site, batch: Batch, part: Part, offset: int, active: Active) -> 
 
     The cost repeats where the offset does, modulo the site's period, so each case is worked out once.
     """
+    if not site.counted:
+        return
     key = (site.kind, active, offset % site.period)
     cost: Ints | None = part.memo.get(key)
     if cost is None:
@@ -97,6 +100,7 @@ def counters(sites: Iterable[Site], math: Mapping[Pipe, int]) -> dict[str, Any]:
     return {
         **{space: {op: total(space, op) for op in ("load", "store")} for space in TOTALS},
         "fma": math.get(FMA.pipe, 0) // FMA.flops,
+        **({"tensor": math["tensor"]} if math.get("tensor") else {}),
         "accesses": [_access(s, c) for s, c in counted],
     }
 
@@ -128,6 +132,8 @@ def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         accesses = [x | {k: x[k] + y[k] for k in keys if k in x} for x, y in zip(accesses, b["accesses"], strict=True)]
     else:  # launches of different variants: list both
         accesses += b["accesses"]
-    return {
-        space: {op: {k: v + b[space][op][k] for k, v in a[space][op].items()} for op in a[space]} for space in TOTALS
-    } | {"fma": a["fma"] + b["fma"], "accesses": accesses}
+    return (
+        {space: {op: {k: v + b[space][op][k] for k, v in a[space][op].items()} for op in a[space]} for space in TOTALS}
+        | {name: a.get(name, 0) + b.get(name, 0) for name in ("fma", "tensor") if name in a or name in b}
+        | {"accesses": accesses}
+    )

@@ -30,9 +30,15 @@ class Machine:
     they keep for a batch (barriers, groups of copies), by a name of their own."""
 
     def __init__(
-        self, ir: KernelIR, scalars: dict[str, int | float], arrays: dict[str, GlobalArray], limit: int
+        self,
+        ir: KernelIR,
+        scalars: dict[str, int | float],
+        arrays: dict[str, GlobalArray],
+        limit: int,
+        counted: bool = True,
     ) -> None:
         self.ir = ir
+        self.counted = counted
         self.scalars = scalars
         self.log = FaultLog(limit)
         self.values = Values()
@@ -153,7 +159,7 @@ class Machine:
         """A new access of the program. ``space`` is the array's unless given: "tma" counts apart, "engine" not."""
         space = array.space if space is None else space
         item, line = array.dtype.bytes, self.line(origin)
-        made = Site(len(self.sites), op, space, array.operand, array.name, width, item, line, past_l1)
+        made = Site(len(self.sites), op, space, array.operand, array.name, width, item, line, past_l1, self.counted)
         self.sites.append(made)
         return made
 

@@ -27,11 +27,13 @@ __all__ = ["GlobalArray", "Options", "RunResult", "merged", "run_kernel"]
 @dataclass(frozen=True)
 class Options:
     """``max_faults``: most faults kept. ``memory_bytes``: about how much the state of a batch may take. ``progress`` is
-    told after every batch what fraction of the blocks is done."""
+    told after every batch what fraction of the blocks is done. ``counted``: whether accesses are counted; else their
+    counters stay 0, and the run is quicker."""
 
     max_faults: int = 32
     memory_bytes: int = 200 << 20
     progress: Callable[[float], None] | None = None
+    counted: bool = True
 
 
 DEFAULT = Options()
@@ -63,7 +65,7 @@ def run_kernel(
     (an unknown variable, registers indexed by thread), and for arrays of other types than it has.
     """
     known = {**_as_parameters(ir, scalars), **grid_values(grid)}
-    machine = Machine(ir, known, dict(arrays), options.max_faults)
+    machine = Machine(ir, known, dict(arrays), options.max_faults, options.counted)
     program = Translator(machine).program()
     total = grid[0] * grid[1] * grid[2]
     cluster = value_of(ir.cluster) or 1

@@ -95,6 +95,7 @@ class SharedShadow:
         self.in_flight = 0
         self._noted: list[tuple[int, Touch]] = []
         self._readers: Readers | None = None
+        self._used: NDArray[np.int16] | None = None
 
     def read(self, t: Touch) -> None:
         """Check a read against what was written, and note it."""
@@ -145,6 +146,32 @@ class SharedShadow:
         self.in_flight -= units.size
         self.last_write = self.clock.now if self.in_flight <= 0 else IN_FLIGHT
 
+    def use(self, site: Site, units: Ints, lanes: Ints) -> None:
+        """An instruction starts to read units [n, lanes]: nothing may write them until :meth:`end_use`."""
+        missing = self.stamp[units] == 0
+        if missing.any():
+            lane, unit = _first(missing, units, lanes)
+            self.report("uninitialized", site, lane, unit, "nothing wrote it")
+        self._check_written(site, units, lanes)
+        if self._used is None:
+            self._used = np.zeros(self.stamp.size, np.int16)
+        np.add.at(self._used, units, 1)
+
+    def unfenced(self, units: Ints, lanes: Ints) -> bool:
+        """Whether a thread's write of some of the units has no fence behind it that shows it to engines."""
+        warp = np.minimum(self.writer[units] // WARP, self.batch.warps_per_block - 1)
+        own = self.writer[units] < WARP * self.batch.warps_per_block
+        late = own & (self.stamp[units] > self.clock.fences[self.batch.block[lanes][None, :], warp])
+        return bool(late.any())
+
+    def end_use(self, units: Ints, lanes: Ints) -> None:
+        """They have been read, as by these lanes now."""
+        assert self._used is not None
+        np.subtract.at(self._used, units, 1)
+        if self._readers is None:
+            self._readers = Readers(self.batch, self.clock, self.stamp.size)
+        self._readers.enter(self.clock.now, units, lanes)
+
     def _check_read(self, t: Touch) -> None:
         units, lanes = touched(t, self.batch, self.block_units)
         missing = self.stamp[units] == 0
@@ -185,6 +212,11 @@ class SharedShadow:
 
     def end(self) -> None:
         """The blocks end, and their memory with them."""
+        if self._used is not None and (used := self._used > 0).any():
+            unit = int(np.argmax(used))
+            lane = unit // self.block_units * self.batch.threads
+            other = "the block ends while an asynchronous product or store still reads it"
+            self.report("async", self.sites[int(self.site[unit])], lane, unit, other)
         if self.foreign is None:
             return
         block = np.arange(self.stamp.size) // self.block_units
@@ -221,6 +253,9 @@ class SharedShadow:
                 lane, unit = _first(late, units, lanes)
                 other = f"thread {int(self.batch.thread[self.foreign.lane[unit]])} of another block reads it"
                 self.report("race", site, lane, unit, f"{other}, with no barrier of the cluster between")
+        if self._used is not None and (used := self._used[units] > 0).any():
+            lane, unit = _first(used, units, lanes)
+            self.report("async", site, lane, unit, "an asynchronous product that has not been waited for reads it")
         if self._readers is None:
             return
         found = self._readers.clash(units, lanes)

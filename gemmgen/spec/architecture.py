@@ -33,7 +33,7 @@ _FORM = re.compile(r"(?:sm|compute)_([0-9]+)([af]?)")
 def needs(spec: Spec) -> Iterator[tuple[str, int]]:
     """What of a spec not every architecture has, and the least compute capability that does, times ten."""
     yield from ((toggle, row.arch.min) for toggle, row in INSTRUCTIONS.items() if spec.has(toggle))
-    if spec.way.by_warp:
+    if not spec.way.plain:
         yield f"math {spec.math}", spec.way.needs.min
     if adds_vectors(spec):
         yield VECTORS, VECTOR_ADD.arch.min
@@ -64,6 +64,9 @@ def architecture_problem(spec: Spec, arch: str) -> str | None:
             return f"{what} {why}"
         hint = f"write 'arch {arch}' in the spec, and they are added one at a time"
         return f"atomics with float4 adds several elements of C at once, which {why}; {hint}"
+    exact = spec.way.needs.exact
+    if exact is not None and there is not None and capability(exact) != there:
+        return f"math {spec.math} is of {exact} alone, and {arch} does not have it"
     return None
 
 

@@ -15,7 +15,7 @@ from gemmgen.spec.names import did_you_mean
 
 SIZES: Mapping[str, str] = {"block": "BMxBNxBK", "warp": "WMxWN", "thread": "TMxTN"}
 NUMBERS = tuple(row.fields[0] for row in SETTINGS if row.form == "number")
-WORDS = tuple(row.fields[0] for row in SETTINGS if row.form in ("word", "name", "math"))
+WORDS = tuple(row.fields[0] for row in SETTINGS if row.form in ("word", "name", "math", "roles"))
 OPTIONS = tuple(option for toggle in TOGGLES for option in toggle.options)
 SWITCHES = tuple(toggle.name for toggle in TOGGLES)
 OPERANDS = ("A", "B", "C")
@@ -68,7 +68,7 @@ def _value(changes: dict[str, Any], spec: Spec, name: str, value: str) -> list[P
     if name in CHAINS:
         changes[name] = None if value == "none" else value
         return []
-    if "," in value:
+    if "," in value and name != "roles":
         hint = f"give one value, as in {name}={value.split(',')[0].strip()}; `gemmgen tune` takes several"
         return [Problem(f"--set {name}={value}: several values", hint)]
     if name in SIZES:
@@ -78,7 +78,7 @@ def _value(changes: dict[str, Any], spec: Spec, name: str, value: str) -> list[P
     if name == "accumulate" and value not in SUM_TYPES:
         return [Problem(f"--set accumulate={value}: not supported", f"write accumulate={SUM_TYPES[0]}")]
     if name in WORDS or name == "accumulate":
-        changes[name] = None if value == "none" and name == "arch" else value
+        changes[name] = None if value == "none" and name in ("arch", "roles") else value
         return []
     if not (value.isascii() and value.isdigit() and len(value) < 10):
         return [Problem(f"--set {name}={value}: {quoted(value)} is not a whole number", f"write it like {name}=2")]

@@ -37,9 +37,10 @@ def lane_problems(s: Subject) -> Iterator[Problem]:
         if spec.has(toggle):
             hint = either(s.leaving(toggle), _without(s)) or "use one of them"
             yield Problem(f"lanes_k {spec.lanes_k} does not go with {toggle}: {why}", hint, s.span("lanes_k"))
-    if spec.has("smem") and not spec.has("directB"):
+    if spec.has("smem") and not spec.has("directB") and not spec.has("transposeB"):
         message = f"lanes_k {spec.lanes_k} reads B along K, and its tile in shared memory is stored by rows"
-        hint = f"add directB{'' if s.mends(use=spec.use | {'directB'}) else ', or leave smem out'}"
+        ways = [f"add {x}" for x in ("transposeB", "directB") if s.mends(use=spec.use | {x})]
+        hint = either(*ways) or "leave smem out"
         yield Problem(message, hint, s.span("lanes_k"))
     if s.good("BM", "BN", "TM", "TN"):
         yield from _warps(s)

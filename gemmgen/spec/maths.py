@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gemmgen.diagnostics import Problem, quoted
 from gemmgen.ir.types import BF16, E4M3, E5M2, ELEMENT_TYPES, F16, F32, TF32
 from gemmgen.isa.math import FMA, MATHS, NAMES, types_of, ways_for
+from gemmgen.spec.groups import group_problems, no_roles
 from gemmgen.spec.model import TOGGLES, Spec, Toggle
 from gemmgen.spec.suggest import either, multiples_around
 
@@ -40,6 +41,8 @@ def math_problems(s: Subject) -> Iterator[Problem]:
         yield _unknown(s)
         return
     yield from _types(s)
+    if not spec.way.by_group:
+        yield from no_roles(s)
     if spec.math == FMA.name:
         yield from _toggles(s, "mma", "which loads fragments of mma, and math is fma")
         return
@@ -50,6 +53,9 @@ def math_problems(s: Subject) -> Iterator[Problem]:
             more = " and a line like 'tile warp 32x32'" if need == "warptile" and spec.warp is None else ""
             hint = f"add {need} to the use line{more}"
             yield Problem(f"math {spec.math} needs {need}: {why}", hint, s.span("math"))
+    if spec.way.by_group:
+        yield from group_problems(s)
+        return
     yield from _tiles(s)
     yield from _given(s)
 
@@ -58,9 +64,6 @@ def _unknown(s: Subject) -> Problem:
     """A way to multiply that does not exist."""
     math = s.spec.math
     ways = either(*(f"'math {name}'" for name in ways_for(s.spec.matrices[0].dtype)))
-    if math.startswith("wgmma"):
-        message = f"math {quoted(math)} is not supported: of sm_90's own tensor core instructions there is none yet"
-        return Problem(message, f"write {ways}; mma runs on every GPU from sm_80 on", s.span("math"))
     return Problem(f"math {quoted(math)} is not supported", f"write {ways}", s.span("math"))
 
 
@@ -124,6 +127,9 @@ def _given(s: Subject) -> Iterator[Problem]:
             if value is not None and value != size // HALF:
                 message = f"{name} {value}: {spec.math} makes it {size // HALF}, {size} over {HALF}"
                 yield Problem(message, f"leave {name} out", s.span(name))
+    if s.good("lanes_k") and spec.lanes_k > 1:
+        message = f"lanes_k {spec.lanes_k} is of plain multiply-adds: the lanes of a warp share {spec.math} as it is"
+        yield Problem(message, "leave lanes_k out" if s.mends(lanes_k=1) else "mma needs no lanes_k", s.span("lanes_k"))
     if s.good("unroll") and spec.unroll > 0:
         message = f"unroll {spec.unroll} is of plain multiply-adds: the text has every step of {spec.math} of a tile"
         yield Problem(message, "leave unroll out" if s.mends(unroll=0) else "mma needs no unroll", s.span("unroll"))

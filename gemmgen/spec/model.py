@@ -14,8 +14,9 @@ from typing import Any, Literal
 from gemmgen.diagnostics import Span
 from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, EpilogueOperand, Matrix, Order
 from gemmgen.isa.math import FMA, MATHS, NAMES, Math
+from gemmgen.isa.wgmma import GROUP_THREADS
 
-Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "chain", "tune"]
+Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "roles", "chain", "tune"]
 
 ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
@@ -46,6 +47,12 @@ TOGGLES: tuple[Toggle, ...] = (
     Toggle(
         "transposeA",
         "store the A tile transposed, so that a thread's rows of it are contiguous",
+        needs=("smem",),
+        math="fma",
+    ),
+    Toggle(
+        "transposeB",
+        "store the B tile by columns, so that neighbours along k are contiguous",
         needs=("smem",),
         math="fma",
     ),
@@ -94,6 +101,11 @@ TOGGLES: tuple[Toggle, ...] = (
         "stageC",
         "write C through shared memory, so that consecutive lanes store whole rows of C",
         needs=("smem",),
+    ),
+    Toggle(
+        "tmaStore",
+        "C's tile is left in shared memory, and stored by the tensor memory accelerator (needs math wgmma)",
+        needs=("smem", "tma"),
     ),
     Toggle(
         "clusterReduce", "split_k's blocks (2 to 8) form a cluster and add up in one kernel (sm_90)", needs=("smem",)
@@ -185,6 +197,13 @@ class Spec:
         choices=NAMES,
         example="mma 16x8x16",
     )
+    roles: str | None = setting(
+        None,
+        "warp groups that each run a program of their own: one brings tiles, the others multiply (needs math wgmma)",
+        line="roles",
+        form="roles",
+        example="producer 1, consumers 2",
+    )
     arch: str | None = setting(
         None,
         "architecture to compile for; default: the caller's or the GPU's",
@@ -205,6 +224,14 @@ class Spec:
         line="lanes_k",
         form="number",
         choices=(1, 2, 4, 8, 16, 32),
+    )
+    lane_walk: str | None = setting(
+        None,
+        "dimension of C along which consecutive lanes go; left out, that of C's lines with coalescing",
+        line="lane_walk",
+        form="word",
+        pattern="[mn]",
+        example="n",
     )
     split_k: int = setting(
         1,
@@ -260,6 +287,11 @@ class Spec:
 
     def __str__(self) -> str:
         return self.to_text()
+
+    def _repr_html_(self) -> str:
+        from gemmgen.text.html import pre
+
+        return pre(self.to_text())
 
     @property
     def written(self) -> tuple[Hashable, ...]:
@@ -326,7 +358,7 @@ class Spec:
     def threads(self) -> int:
         """Threads in a block."""
         if self.has("warptile"):
-            return WARP * self.warps[0] * self.warps[1]
+            return WARP * self.warps[0] * self.warps[1] + (GROUP_THREADS if self.roles else 0)
         return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1]) * self.lanes_k
 
 

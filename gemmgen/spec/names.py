@@ -81,21 +81,27 @@ ASSEMBLER_NAMES = _words("""
 FILE_SCOPE_NAMES = _words("""
     BM BN BK TM TN WM WN M_ITER N_ITER SUB_M SUB_N THREADS WARP WARPS STRIDE_A STRIDE_B STRIDE_C STAGES PAD_A PAD_B
     PAD_C UNROLL LANES_K VECTOR STEP_K TILE_BYTES SPLIT_K PIECES SHARE GROUP_M TensorMap dynamicShared
+    MMA_M MMA_N MMA_K M_TILES N_TILES
     as_float2 as_float4 load_global_float load_global_float2 load_global_float4
     load_shared_float load_shared_float2 load_shared_float4 load_cluster_float load_cluster_float2 load_cluster_float4
     shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero cp_async16_or_zero
     cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_release mbarrier_wait tma_load
     warp_index elect_one own_register cluster_sync add_float2 add_float4
     add_lanes2 add_lanes4 add_lanes8 add_lanes16 add_lanes32
+    share_lanes1 share_lanes2 share_lanes4 share_lanes8 share_lanes16
     allow_next_kernel wait_for_previous_kernel
 """)
 
 # A kernel of these would compile, and mislead: reports and the simulator name the arrays of a kernel.
 ARRAY_NAMES = _words("""
-    A B C As Bs Cs regM regN threadResults
+    A B C As Bs Cs regM regN fragA fragB threadResults
 """)
 
-_FILE_SCOPE = re.compile(r"cp_async_wait[0-9]+")
+_TYPES = r"(bf16|f16|e4m3|e5m2)"
+_FILE_SCOPE = re.compile(
+    rf"cp_async_wait[0-9]+|mma_[0-9]+x[0-9]+x[0-9]+|ldmatrix_x[124](_trans)?|(as_|load_(global|shared)_)?{_TYPES}(x[0-9]+)?"
+    rf"|{_TYPES}_to_float|float_to_{_TYPES}"
+)
 
 RESERVED = CPP_KEYWORDS | CUDA_NAMES | ASSEMBLER_NAMES | FILE_SCOPE_NAMES | ARRAY_NAMES
 

@@ -189,6 +189,7 @@ def _example(row: Setting) -> str:
         "word": row.example,
         "chain": row.example,
         "math": row.example,
+        "roles": row.example,
         "tune": "stages in {2, 4}",
     }
     return f"{row.name} {forms[row.form]}"
@@ -225,6 +226,12 @@ def _math(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
         return
     draft.spans[row.name] = words[0].span
     draft.values[row.fields[0]] = " ".join(w.text for w in words)
+
+
+def _roles(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+    """``producer 1, consumers 2``: the warp groups of each role."""
+    draft.spans[row.name] = items[0][0].span
+    draft.values[row.fields[0]] = ", ".join(" ".join(w.text for w in item) for item in items)
 
 
 def _number(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
@@ -387,6 +394,7 @@ _READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] 
     "word": _word,
     "chain": _chain,
     "math": _math,
+    "roles": _roles,
     "tune": _tune,
 }
 

@@ -44,11 +44,24 @@ def swizzles(row_bytes: int, long_rows: bool) -> bool:
 def idle_swizzle(spec: Spec) -> Iterator[str]:
     """A swizzle that is asked for and has no effect."""
     item = spec.matrices[0].dtype.bytes
-    if spec.way.by_warp:
+    if not spec.way.plain:
+        if spec.way.by_warp:
+            yield from _idle_beside_tma(spec)
         return
     if spec.has("smemSwizzle") and item * spec.block[2] not in SWIZZLED:
         can = _or([nbytes // item for nbytes in SWIZZLED])
         yield f"smemSwizzle has no effect on rows of BK {spec.block[2]}; BK {can} can be swizzled"
+
+
+def _idle_beside_tma(spec: Spec) -> Iterator[str]:
+    """Rows of a tile that are too long for the TMA engine to swizzle, as cp.async does."""
+    bm, bn, bk = spec.block
+    rows = ("A", bk if spec.A.order == "row" else bm), ("B", bn if spec.B.order == "row" else bk)
+    for x, extent in rows if spec.has("smemSwizzle") and spec.has("tma") else ():
+        item = spec.matrices[0].dtype.bytes
+        if item * extent not in SWIZZLED:
+            most = SWIZZLED[-1] // item
+            yield f"smemSwizzle has no effect on {x}: TMA swizzles rows of {most} elements at most, not {extent}"
 
 
 def pipeline_problems(s: Subject) -> Iterator[Problem]:
@@ -89,10 +102,11 @@ def pipeline_problems(s: Subject) -> Iterator[Problem]:
 
 def beside_tma(spec: Spec) -> frozenset[str]:
     """The operands that cp.async brings beside the tensor memory accelerator, which cannot transpose them."""
-    if not spec.has("cpasync") or not spec.has("tma"):
+    if not spec.has("cpasync") or not spec.has("tma") or spec.way.by_warp:
         return frozenset()
     turned = {"A"} if (spec.A.order == "row") == spec.has("transposeA") else set()
-    return frozenset(turned | ({"B"} if spec.B.order == "col" and not spec.has("directB") else set()))
+    b_turned = (spec.B.order == "col") != spec.has("transposeB") and not spec.has("directB")
+    return frozenset(turned | ({"B"} if b_turned else set()))
 
 
 def _ragged_first(s: Subject) -> Iterator[Problem]:
@@ -180,14 +194,15 @@ def _architecture(s: Subject) -> Iterator[Problem]:
 
 
 def _tma(s: Subject) -> Iterator[Problem]:
-    yield from _tma_order(s)
+    if s.spec.way.plain:
+        yield from _tma_order(s)
     for name, operand in (("pad_a", "A"), ("pad_b", "B")):
         if s.good(name) and operand not in beside_tma(s.spec) and (pad := getattr(s.spec, name)) > 0:
             message = f"tma writes a tile's rows one behind another, and {name} {pad} sets them apart"
             hint = either(f"leave {name} out" if s.mends(**{name: 0}) else "", _instead(s, "tma", "cpasync"))
             hint = f"{hint or 'tma needs rows without padding'}; smemSwizzle is TMA's way round bank conflicts"
             yield Problem(message, hint, s.span(name))
-    if s.good("BM", "BN", "BK") and not s.no_bk:
+    if s.good("BM", "BN", "BK") and not s.no_bk and not s.spec.way.by_group:
         yield from _tma_boxes(s)
         yield from _tma_alignment(s)
 
@@ -195,7 +210,7 @@ def _tma(s: Subject) -> Iterator[Problem]:
 def _tma_order(s: Subject) -> Iterator[Problem]:
     """What is contiguous in memory is contiguous in the tile."""
     spec, beside = s.spec, beside_tma(s.spec)
-    if len(beside) == 1:
+    if len(beside) == 1 or spec.way.by_warp:  # tensor cores read tiles as their matrices lie
         return
     if s.good("A") and spec.A.order == "row" and spec.has("transposeA"):
         message = "tma cannot transpose, and transposeA stores A's rows as columns"
@@ -205,7 +220,11 @@ def _tma_order(s: Subject) -> Iterator[Problem]:
         message = "tma cannot transpose, and without transposeA the tile of a column-major A is stored by rows"
         hint = either(_also(s, "transposeA"), _instead(s, "tma", "cpasync")) or "take A in row order"
         yield Problem(message, hint, s.span("operands A", "use tma"))
-    if s.good("B") and spec.B.order == "col" and not spec.has("directB"):
+    if s.good("B") and spec.B.order == "row" and spec.has("transposeB") and not spec.has("directB"):
+        message = "tma cannot transpose, and transposeB stores B's rows as columns"
+        hint = either(s.leaving("transposeB"), _instead(s, "tma", "cpasync")) or "transpose in memory"
+        yield Problem(message, hint, s.span("use transposeB", "use tma"))
+    if s.good("B") and spec.B.order == "col" and not spec.has("directB") and not spec.has("transposeB"):
         message = "tma cannot transpose, and the tile of a column-major B is stored by rows"
         rows = "take B in row order" if s.mends(B=replace(spec.B, order="row")) else ""
         added = "add cpasync, which brings B beside tma" if _also(s, "cpasync") else ""
@@ -224,7 +243,8 @@ def _tma_boxes(s: Subject) -> Iterator[Problem]:
             hint = f"{name} {found[0]} {'is the most' if found == [MAX_BOX] else 'would do'}" if found else ""
             yield Problem(message, hint or _instead(s, "tma", "cpasync"), s.span(name, "tile block"))
     inner = ("BM", bm) if s.spec.A.order == "col" else ("BK", bk)
-    for x, (name, extent) in zip(s.spec.matrices, (inner, ("BN", bn)), strict=False):
+    inner_b = ("BK", bk) if s.spec.B.order == "col" else ("BN", bn)
+    for x, (name, extent) in zip(s.spec.matrices, (inner, inner_b), strict=False):
         unit, row = x.dtype.elements(VECTOR_BYTES), x.dtype.bytes * extent
         if extent % unit and not (past and x.name == "B") and x.name not in beside:
             whole = f"tma copies rows of whole {VECTOR_BYTES} bytes"
@@ -237,7 +257,7 @@ def _tma_alignment(s: Subject) -> Iterator[Problem]:
     for x, name, extent in zip(s.spec.matrices, ("BM", "BN"), (bm, bn), strict=False):
         item, unit = x.dtype.bytes, x.dtype.elements(VECTOR_BYTES)
         step = BOX_ALIGN // gcd(BOX_ALIGN, item * bk)
-        inner = bk if x.name == "A" and s.spec.A.order == "row" else extent
+        inner = bk if x.contiguous == "k" else extent
         if extent % step and inner % unit == 0 and not (x.name == "B" and s.spec.has("directB")):
             if x.name in beside_tma(s.spec):
                 continue

@@ -38,7 +38,7 @@ def _value(row: Setting, spec: Spec) -> Iterator[str]:
             yield ", ".join(_operand(name, getattr(spec, name)) for name in row.fields)
         case "chain":
             yield " -> ".join(value)
-        case "name" | "number" | "word" | "math":
+        case "name" | "number" | "word" | "math" | "roles":
             yield "" if value is None else str(value)
 
 

@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gemmgen.isa.table import Completion
-from gemmgen.tile.effects import Agent, Cluster, Effect, Effects, Engine, Kernel
+from gemmgen.tile.effects import ACCUMULATORS, STORES, TENSOR_CORES, Agent, Cluster, Effect, Effects, Engine, Kernel
+from gemmgen.tile.program import STAGED
 from gemmgen.tile.syncs import Kind, Sync
+
+OWN = (ACCUMULATORS, STAGED)
+"""Places without stages that one warp group alone uses, its barriers apart from the block's."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,10 @@ class Behind:
     def conflicts(self, found: Effects) -> list[Conflict]:
         """Pairs of which one writes what the other accesses."""
         return [
-            Conflict(x, _kind(x, e)) for e in found for x in self.past if (x.writes or e.writes) and self._same(x, e)
+            Conflict(x, _kind(x, e))
+            for e in found
+            for x in self.past
+            if (x.writes or e.writes) and self._same(x, e) and not _in_turn(x, e)
         ]
 
     def _same(self, x: Past, e: Effect) -> bool:
@@ -65,7 +72,7 @@ class Behind:
 
     def after(self, found: Effects) -> Behind:
         """With a statement's accesses behind too."""
-        mine = (self._past(e) for e in found if e.place.storage in self.shared)
+        mine = (self._past(e) for e in found if e.place.storage in (*self.shared, *OWN))
         return replace(self, past=self.past | frozenset(mine))
 
     def _past(self, e: Effect) -> Past:
@@ -89,13 +96,30 @@ class Behind:
     def meet(self, kind: Kind) -> Behind:
         """All threads of the block, or of the cluster's blocks, have met."""
         among = kind is Kind.CLUSTER
-        return self.without(lambda x: x.done or (among and isinstance(x.agent, Cluster)))
+        return self.without(lambda x: (x.done and x.storage not in OWN) or (among and isinstance(x.agent, Cluster)))
+
+    def multiplied(self, threads: Agent) -> Behind:
+        """The warp group's products are done: what they read has been read by it, and the sums are its own."""
+        there = (replace(x, until=Completion.NOW, agent=threads) if x.agent == TENSOR_CORES else x for x in self.past)
+        return replace(self, past=frozenset(there))
+
+    def handed_over(self) -> Behind:
+        """The warp group's threads have met, and the engine sees what they wrote."""
+        return self.without(lambda x: x.storage == STAGED and x.agent != STORES)
+
+    def stored(self) -> Behind:
+        """The engine has read what the warp group gave it."""
+        return self.without(lambda x: x.agent == STORES)
+
+    def fenced(self) -> Behind:
+        """What threads did with the sums is in order with the products that follow."""
+        return self.without(lambda x: x.storage == ACCUMULATORS and x.agent != TENSOR_CORES)
 
     def landed(self, group: int, threads: Agent) -> Behind:
         """The copies up to this group have landed, each for the thread that started it."""
         there = (
             replace(x, until=Completion.NOW, agent=threads, group=0)
-            if x.until is Completion.GROUP and x.group <= group
+            if x.until is Completion.GROUP and x.group <= group and x.agent not in (TENSOR_CORES, STORES)
             else x
             for x in self.past
         )
@@ -142,6 +166,11 @@ class Behind:
         return replace(self, past=frozenset(spread))
 
 
+def _in_turn(x: Past, e: Effect) -> bool:
+    """Whether one engine makes both, one after the other."""
+    return x.agent == e.agent and x.agent in (TENSOR_CORES, STORES)
+
+
 def by_engine(e: Effect) -> bool:
     """Whether an engine that one thread sets to work makes an access."""
     return isinstance(e.agent, Engine) and e.until is Completion.BARRIER
@@ -157,6 +186,14 @@ def _kind(x: Past, e: Effect) -> Kind:
         return Kind.KERNEL
     if isinstance(x.agent, Cluster):
         return Kind.CLUSTER
+    if x.agent == TENSOR_CORES:
+        return Kind.PRODUCTS
+    if x.agent == STORES:
+        return Kind.STORED
+    if e.agent == STORES:
+        return Kind.HANDOVER
+    if x.storage == ACCUMULATORS:
+        return Kind.REGISTERS
     match x.until:
         case Completion.BARRIER:
             return Kind.FULL

@@ -23,11 +23,15 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
+    Stage,
     Steps,
+    StoreBoxes,
     TileStmt,
 )
 from gemmgen.tile.syncs import Sync
@@ -45,9 +49,10 @@ class Region:
 
 @dataclass(frozen=True)
 class Engine:
-    """Hardware that copies on its own: cp.async for the thread that started it, or TMA for whoever waits."""
+    """Hardware that works on its own: cp.async for the thread that started it, TMA for whoever waits, wgmma for its
+    warp group."""
 
-    name: Literal["cp.async", "TMA"]
+    name: Literal["cp.async", "TMA", "TMA store", "wgmma"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,11 @@ class Cluster:
 
     group: Group
 
+
+TENSOR_CORES = Engine("wgmma")
+STORES = Engine("TMA store")
+ACCUMULATORS = "accumulators"
+"""The registers that asynchronous products add to, as a piece of memory."""
 
 Access: TypeAlias = Literal["read", "write"]
 Agent: TypeAlias = Group | Engine | Kernel | Cluster
@@ -99,20 +109,29 @@ def effects(p: TileProgram, s: TileStmt) -> Effects:
             return (Effect("read", Region(buffer or operand, 0, buffer or operand), everyone),)
         case Bring():
             return tuple(x for c in s.copies for x in _copy(everyone, c, s))
+        case Issue(buffers):
+            read = (Effect("read", Region(b, 0, b), TENSOR_CORES, Proxy.ASYNC, Completion.GROUP) for b in buffers)
+            return (*read, Effect("write", Region(ACCUMULATORS), TENSOR_CORES, until=Completion.GROUP))
         case Inner(body, _, brings):
             return _all(p, (*body, *brings))
         case Ahead(count, body):
             return tuple(x.later(turn) for turn in range(count) for x in _all(p, body))
         case Publish():
-            return _over(p, "write", SUMS, Cluster(everyone))
+            return (*_sums(p, everyone), *_over(p, "write", SUMS, Cluster(everyone)))
         case Gather():
             return _over(p, "read", SUMS, Cluster(everyone))
         case Leave():
-            return _over(p, "write", STAGED, everyone)
+            return (*_sums(p, everyone), *_over(p, "write", STAGED, everyone))
+        case Stage():
+            old = Effect("read", Region("C", 0, "C"), everyone)
+            return (*_sums(p, everyone), old, Effect("write", Region(STAGED, 0, STAGED), everyone))
+        case StoreBoxes():
+            tile_read = Effect("read", Region(STAGED, 0, STAGED), STORES, Proxy.ASYNC, Completion.GROUP)
+            return (tile_read, Effect("write", Region("C", 0, "C"), STORES))
         case Finish(gathered, staged):
             # A block that ends takes its shared memory with it.
             ends = _over(p, "write", SUMS, Cluster(everyone)) if gathered else ()
-            tile = _over(p, "read", STAGED, everyone) if staged else ()
+            tile = _over(p, "read", STAGED, everyone) if staged else _sums(p, everyone)
             return (*ends, *tile, *_result(everyone))
         case AddUp():
             return (Effect("read", Region("W", 0, "W"), everyone), *_result(everyone))
@@ -120,6 +139,10 @@ def effects(p: TileProgram, s: TileStmt) -> Effects:
             return _result(everyone)
         case Steps(body) | EachTile(body):
             return _all(p, body)
+        case Programs(producer, consumers):
+            return _all(p, (*producer, *consumers))
+        case Clear() if p.asynchronous:
+            return (Effect("write", Region(ACCUMULATORS), everyone),)
         case Clear() | Multiply() | AddLanes() | Sync():
             return ()
         case _:
@@ -150,6 +173,11 @@ def _copy(everyone: Group, c: Copy, s: Bring) -> Effects:
 def _over(p: TileProgram, access: Access, name: str, agent: Agent) -> Effects:
     """An access to all of what lies in the place of the tiles, in each of their stages."""
     return tuple(Effect(access, Region(b.name, i, name), agent) for b in p.buffers for i in range(b.stages))
+
+
+def _sums(p: TileProgram, everyone: Group) -> Effects:
+    """Each thread reads its sums, which asynchronous products may still be adding to."""
+    return (Effect("read", Region(ACCUMULATORS), everyone),) if p.asynchronous else ()
 
 
 def _result(everyone: Group) -> Effects:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from gemmgen.ir.program import Part
 from gemmgen.isa.table import Completion
 from gemmgen.tile.behind import Behind, Conflict, Past, buffers_of
-from gemmgen.tile.effects import Effect, Kernel, effects
+from gemmgen.tile.effects import ACCUMULATORS, STORES, TENSOR_CORES, Effect, Kernel, effects
 from gemmgen.tile.overlap import overlap
-from gemmgen.tile.program import TileProgram
-from gemmgen.tile.statements import Ahead, Bring, Clear, EachTile, Inner, Steps, TileStmt
+from gemmgen.tile.program import STAGED, TileProgram
+from gemmgen.tile.statements import Ahead, Bring, Clear, EachTile, Inner, Issue, Programs, Steps, StoreBoxes, TileStmt
 from gemmgen.tile.syncs import Kind, Side, Sync, barrier
 
 Statements = tuple[TileStmt, ...]
@@ -32,11 +32,14 @@ def order(p: TileProgram, statements: Statements, part: Part = "main") -> Statem
     set_up = (Sync(Kind.SET_UP, Side.BOTH, "barriers: set up above, waited for below"),) if engine else ()
     o = _Order(p)
     match statements:
+        case (Programs() as both,):
+            ordered: Statements = (o.programs(both, start),)
         case (EachTile(body),):
-            ordered: Statements = (EachTile(o.tile_of_c(body, start, again=True)),)
+            ordered = (EachTile(o.tile_of_c(body, start, again=True)),)
         case _:
             ordered = o.tile_of_c(statements, start, again=False)
-    return (*between.allows, *set_up, *ordered)
+    end = () if isinstance(statements[0], Programs) else o.ending(statements)
+    return (*between.allows, *set_up, *ordered, *end)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,28 @@ class _Order:
         prologue = tuple(s for s in statements[:at] if not isinstance(s, Clear))
         before, turn, after = self.with_loop(prologue, loop.body, statements[at + 1 :], start, again)
         return (*first, *before, Steps(turn), *after)
+
+    def programs(self, s: Programs, start: Behind) -> Programs:
+        """Programs that run at the same time: ordered as if one turn after the other brought a tile and used it. What a
+        statement waits for stands before it, in the program that has it."""
+        bring, use = _turn_of(s.producer), _turn_of(s.consumers)
+        turn, behind = self.settled((*bring, *use), start)
+        brought = tuple(x for x in turn if isinstance(x, Bring))
+        used = tuple(x for x in turn if not isinstance(x, Bring))
+        tail, end = self.place(_tail_of(s.consumers), behind.last_turn())
+        if isinstance(s.consumers[0], EachTile):  # what is pending at the end of a tile of C is so at its end again
+            left = frozenset(x for x in end.past if x.agent == STORES)
+            last = behind.last_turn()
+            tail, _ = self.place(_tail_of(s.consumers), replace(last, past=last.past | left))
+        consumers = _with_turn(s.consumers, used, tail)
+        return Programs(_with_turn(s.producer, brought, ()), (*consumers, *self.ending(s.consumers)))
+
+    def ending(self, statements: Statements) -> Statements:
+        """What has to be over before the block ends: its shared memory goes with it."""
+        if not any(e.agent == STORES for e in self.all(statements)):
+            return ()
+        hazard = f"{STAGED}: read by the TMA engine's last stores, gone when the block ends"
+        return (Sync(Kind.STORED, Side.BOTH, hazard, (STAGED,)),)
 
     def with_loop(
         self, prologue: Statements, body: Statements, tail: Statements, start: Behind, again: bool = False
@@ -120,6 +145,18 @@ class _Order:
         if previous := _of(found, Kind.KERNEL):
             out.append(Sync(Kind.KERNEL, Side.ACQUIRE, _still_writing(previous), buffers_of(previous)))
             behind = behind.without(lambda x: isinstance(x.agent, Kernel))
+        if products := _of(found, Kind.PRODUCTS):
+            out.append(self.multiplied(products))
+            behind = behind.multiplied(self.p.group)
+            found = behind.conflicts(effects(self.p, s))
+        if stored := _of(found, Kind.STORED):
+            hazard = f"{_names(stored)}: read by the TMA engine's last stores, overwritten below"
+            out.append(Sync(Kind.STORED, Side.ACQUIRE, hazard, buffers_of(stored)))
+            behind = behind.stored()
+        if written := _of(found, Kind.HANDOVER):
+            hazard = f"{_names(written)}: written by this warp group above, read by the TMA engine below"
+            out.append(Sync(Kind.HANDOVER, Side.BOTH, hazard, buffers_of(written)))
+            behind = behind.handed_over()
         among = bool(_of(found, Kind.CLUSTER))
         meets = bool(_of(found, Kind.BLOCK) or _of(found, Kind.GROUP))
         waited = _of(found, Kind.GROUP)
@@ -139,7 +176,17 @@ class _Order:
             kind = Kind.CLUSTER if among else Kind.BLOCK
             out.append(barrier(self.hazard(s, later, behind, kind), kind))
             behind = behind.meet(kind)
+        if _of(found, Kind.REGISTERS) and isinstance(s, Issue):
+            hazard = "the sums: used by this thread before, added to by the products below"
+            out.append(Sync(Kind.REGISTERS, Side.ACQUIRE, hazard))
+            behind = behind.fenced()
         return out, behind
+
+    def multiplied(self, products: Sequence[Past]) -> Sync:
+        """The wait for the products that are on their way."""
+        read = [x for x in products if x.storage != ACCUMULATORS]
+        what = f"{_names(read)}: read by the products above" if read else "the sums: written by the products above"
+        return Sync(Kind.PRODUCTS, Side.ACQUIRE, f"{what}, which this waits for", buffers_of(read))
 
     def all(self, body: Iterable[TileStmt]) -> tuple[Effect, ...]:
         return tuple(e for s in body for e in effects(self.p, s))
@@ -194,10 +241,20 @@ class _Order:
         if not isinstance(s, Ahead) and _grouped((s,)):
             out.append(_commit(s))
             behind = behind.committed()
+        if isinstance(s, StoreBoxes):
+            out.append(
+                Sync(Kind.STORED, Side.RELEASE, f"{STAGED}: the stores of one tile are waited for together", (STAGED,))
+            )
+        if isinstance(s, Issue):
+            hazard = f"{', '.join(s.buffers)}: the products of one tile are waited for together"
+            out.append(Sync(Kind.PRODUCTS, Side.RELEASE, hazard, s.buffers))
         if self.p.pipeline.release:
             mine = {c.buffer for c in self.p.landing(Completion.BARRIER)}
             read = [_read(self.all(x), mine) for x in ((s,), later)]
             if read[0] and not read[1]:
+                if flying := [x for x in behind.past if x.agent == TENSOR_CORES and x.buffer in read[0]]:
+                    out.append(self.multiplied(flying))
+                    behind = behind.multiplied(self.p.group)
                 hazard = f"{', '.join(sorted(read[0]))}: read by this warp above, overwritten once all warps are here"
                 out.append(Sync(Kind.EMPTY, Side.RELEASE, hazard, tuple(sorted(read[0]))))
                 behind = behind.released(out[-1])
@@ -232,8 +289,39 @@ class _Order:
                 return behind.arrived(s)
             case Kind.EMPTY, Side.RELEASE:
                 return behind.released(s)
+            case Kind.PRODUCTS, Side.ACQUIRE:
+                return behind.multiplied(self.p.group)
+            case Kind.REGISTERS, _:
+                return behind.fenced()
             case _:
                 return behind
+
+
+def _inside(program: Statements) -> Statements:
+    """What a program does for one tile of C."""
+    match program:
+        case (EachTile(body),):
+            return body
+        case _:
+            return program
+
+
+def _turn_of(program: Statements) -> Statements:
+    """One turn of a program's loop over tiles of K."""
+    return next(x.body for x in _inside(program) if isinstance(x, Steps))
+
+
+def _tail_of(program: Statements) -> Statements:
+    """What follows that loop."""
+    body = _inside(program)
+    return body[next(i for i, x in enumerate(body) if isinstance(x, Steps)) + 1 :]
+
+
+def _with_turn(program: Statements, turn: Statements, tail: Statements) -> Statements:
+    """The program with another turn, and another tail."""
+    before = tuple(x for x in _inside(program) if isinstance(x, Clear))
+    body = (*before, Steps(turn), *tail)
+    return (EachTile(body),) if isinstance(program[0], EachTile) else body
 
 
 def _of(found: Iterable[Conflict], kind: Kind) -> list[Past]:

@@ -11,7 +11,7 @@ from math import prod
 from typing import Literal
 
 from gemmgen.ir.memory import declared_size
-from gemmgen.ir.types import F32, Dim, DType, EpilogueOperand, Matrix, OperandName
+from gemmgen.ir.types import F32, WARP, Dim, DType, EpilogueOperand, Matrix, OperandName
 from gemmgen.ir.variant import Variant
 from gemmgen.isa.epilogue import Entry, operands_of
 from gemmgen.isa.math import FMA, Math
@@ -26,6 +26,8 @@ SHARED_LIMIT = 227 * 1024
 SUMS = "sums"
 """The name of what the blocks of a cluster leave to one another in shared memory."""
 BARRIER_BYTES = 8
+SWIZZLE_ALIGN = 1024
+"""Bytes to which a swizzled tile must be aligned (PTX ISA, "Swizzling modes")."""
 
 STAGED = "Cs"
 """The name of C's tile on its way through shared memory."""
@@ -40,13 +42,15 @@ class Layout:
 
     ``extents`` match dims, in elements; ``pad`` elements follow each row. ``swizzle``: the pieces of 16 bytes of a row
     are permuted by an exclusive or with bits of the row's number, as TMA does it, so that a column of pieces spreads
-    over all banks.
+    over all banks. ``panel``: so many elements of each row lie together, those of all rows before the next (0: whole
+    rows).
     """
 
     dims: tuple[Dim, Dim]
     extents: tuple[int, int]
     pad: int = 0
     swizzle: bool = False
+    panel: int = 0
 
     @property
     def contiguous(self) -> Dim:
@@ -56,6 +60,11 @@ class Layout:
     def pitch(self) -> int:
         """Elements from one row to the next."""
         return self.extents[1] + self.pad
+
+    @property
+    def panels(self) -> int:
+        """Parts that rows are taken apart into."""
+        return self.extents[1] // self.panel if self.panel else 1
 
     @property
     def transposed(self) -> Layout:
@@ -160,7 +169,9 @@ class Product:
 class Output:
     """C = alpha * acc + beta * C, ``width`` elements an access; ``guard`` as in Copy.
 
-    ``tile``: where C's tile lies in shared memory on its way, in the place of the tiles of A and B; None where each
+    ``box``: where the part of C lies in shared memory, rounded, that the TMA engine stores; in a place of its own, so
+    that the next tiles of A and B may come meanwhile. ``tile``: where C's tile lies in shared memory on its way, in the
+    place of the tiles of A and B; None where each
     thread stores its own sums. ``left`` are the elements of one store of a thread's sums into it.
     """
 
@@ -168,6 +179,7 @@ class Output:
     guard: frozenset[Dim] = frozenset()
     tile: Buffer | None = None
     left: int = 1
+    box: Buffer | None = None
 
 
 @dataclass(frozen=True)
@@ -198,6 +210,10 @@ class TileProgram:
     copies: tuple[Copy, ...] = ()
     pipeline: Pipeline = Pipeline()
     sums: Sums = WHOLE
+    producer: Group | None = None
+    """The warp group that brings tiles, where the others only multiply; behind them."""
+    consumer_registers: int = 0
+    """Registers of each thread that multiplies, where some were taken from the producer; 0: as launched."""
     group_m: int = 1
     """Rows of tiles of C that consecutive blocks go down before the next column of tiles."""
     persistent: int = 0
@@ -235,14 +251,24 @@ class TileProgram:
         return F32 if self.second_kernel else self.matrix("C").dtype
 
     @property
+    def asynchronous(self) -> bool:
+        """Whether products run on while the threads that started them go on, until they are waited for."""
+        return self.product.math.threads > WARP
+
+    @property
     def group(self) -> Group:
-        """The threads that run the program: all of the block."""
-        return Group("all", self.threads)
+        """The threads that multiply: all of the block, but for a group that brings tiles."""
+        return Group("all" if self.producer is None else "consumers", self.consumers)
+
+    @property
+    def consumers(self) -> int:
+        """Threads that multiply."""
+        warp, lane = self.product.level("warp"), self.product.level("lane")
+        return warp.m * warp.n * lane.m * lane.n * self.product.lanes_k
 
     @property
     def threads(self) -> int:
-        warp, lane = self.product.level("warp"), self.product.level("lane")
-        return warp.m * warp.n * lane.m * lane.n * self.product.lanes_k
+        return self.consumers + (0 if self.producer is None else self.producer.threads)
 
     @property
     def warp_tile(self) -> tuple[int, int]:
@@ -254,6 +280,8 @@ class TileProgram:
     def shared_bytes(self) -> int:
         """Shared memory of a block, as the compiler lays it out: that of the kernel IR."""
         tiles = [(b.bytes, self.copy(b.operand).via.align(b.layout)) for b in self.buffers]
+        if self.output.box is not None:
+            tiles.append((self.output.box.bytes, SWIZZLE_ALIGN))
         barriers = [(size, BARRIER_BYTES) for _, size in self.barriers]
         more = max(0, self.sums_bytes - self.tile_bytes)
         return declared_size([*tiles, *barriers], more, together=self.sums_bytes > 0)

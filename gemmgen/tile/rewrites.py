@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from math import gcd
 from typing import TYPE_CHECKING, Literal
 
 from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
 from gemmgen.ir.verifier import enabled
 from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.table import Completion
+from gemmgen.isa.wgmma import ATOM, GROUP_THREADS, REGISTERS
 from gemmgen.spec.architecture import adds_vectors
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import swizzles
-from gemmgen.tile.program import Buffer, Copy, Layout, Level, Output, Product, TileProgram
+from gemmgen.tile.lane_sums import lane_sums
+from gemmgen.tile.program import STAGED, Buffer, Copy, Group, Layout, Level, Output, Product, TileProgram
 from gemmgen.tile.staging import tile_of_c
 from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
 from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, turned, widest
@@ -32,7 +35,10 @@ Rewrite = Callable[[TileProgram, "Spec"], TileProgram]
 
 def start(spec: Spec, variant: Variant) -> TileProgram:
     """One thread an output piece, straight from global memory, consecutive threads down a column of C."""
-    (bm, bn, _), (tm, tn) = spec.block, spec.thread
+    (bm, bn, _), (tm, tn) = spec.block, spec.piece
+    if spec.way.by_group:
+        # The TMA engine alone brings tiles, so that the launch plan copies rows that it cannot address.
+        variant = replace(variant, align=tuple((x, VECTOR_BYTES if x in "AB" else b) for x, b in variant.align))
     walk: Dim = "m" if spec.C.order == "row" else "n"
     levels = (Level("lane", bm // tm, bn // tn, walk), Level("thread", tm, tn))
     return TileProgram(
@@ -59,7 +65,7 @@ def smem(p: TileProgram, spec: Spec) -> TileProgram:
 
 def as_it_lies(p: TileProgram, spec: Spec) -> TileProgram:
     """Tensor cores take fragments from either order: a tile is stored as its matrix lies, and never transposed."""
-    if not spec.way.by_warp:
+    if spec.way.plain:
         return p
     flip = tuple(
         b if b.layout.contiguous == p.contiguous(b.operand) else replace(b, layout=b.layout.transposed)
@@ -72,6 +78,13 @@ def transpose_a(p: TileProgram, spec: Spec) -> TileProgram:
     """As is kept with k slowest: the rows that one thread needs at one k become neighbours."""
     why = "transposed, so that the rows a thread needs at one k are neighbours"
     flip = tuple(replace(b, layout=b.layout.transposed, why=why) if b.operand == "A" else b for b in p.buffers)
+    return replace(p, buffers=flip)
+
+
+def transpose_b(p: TileProgram, spec: Spec) -> TileProgram:
+    """Bs is kept with n slowest: what is read along k is contiguous."""
+    why = "by columns, so that neighbours along k are contiguous"
+    flip = tuple(replace(b, layout=b.layout.transposed, why=why) if b.operand == "B" else b for b in p.buffers)
     return replace(p, buffers=flip)
 
 
@@ -88,14 +101,22 @@ def pad(operand: Literal["A", "B"]) -> Rewrite:
 
 def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Pieces of A's rows are permuted, where a row is as long as the pattern needs; with tensor cores B's too."""
-    both = spec.way.by_warp
+    both, engine = not spec.way.plain, spec.has("tma") and not spec.way.by_group
     swizzled = tuple(
-        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both)))
+        replace(b, layout=replace(b.layout, swizzle=swizzles(b.dtype.bytes * b.layout.extents[1], both and not engine)))
         if both or b.operand == "A"
         else b
         for b in p.buffers
     )
+    if spec.way.by_group:
+        swizzled = tuple(replace(b, layout=_in_panels(b)) for b in swizzled)
     return replace(p, buffers=swizzled)
+
+
+def _in_panels(b: Buffer) -> Layout:
+    """Rows in parts of as many bytes as the swizzle permutes: what tensor cores read at a time."""
+    atom = b.dtype.elements(ATOM)
+    return b.layout if b.layout.extents[1] <= atom else replace(b.layout, panel=atom)
 
 
 def warptile(p: TileProgram, spec: Spec) -> TileProgram:
@@ -115,7 +136,7 @@ def warptile(p: TileProgram, spec: Spec) -> TileProgram:
 def mma(p: TileProgram, spec: Spec) -> TileProgram:
     """The lanes of a warp multiply together: each has the sums that the instruction gives it, whatever C's order."""
     way = spec.way
-    if not way.by_warp:
+    if way.plain:
         return p
     levels = tuple(replace(x, walk="n") if x.name == "lane" else x for x in p.product.levels)
     return replace(p, product=replace(p.product, levels=levels, math=way))
@@ -132,6 +153,13 @@ def coalescing(p: TileProgram, spec: Spec) -> TileProgram:
     along = p.contiguous("C")
     levels = tuple(replace(x, walk=along) if x.name == "lane" else x for x in p.product.levels)
     return replace(p, copies=copies, product=replace(p.product, levels=levels))
+
+
+def lane_walk(p: TileProgram, spec: Spec) -> TileProgram:
+    """Consecutive lanes go along one dimension of C, however C lies: what they read of shared memory depends on it."""
+    along: Dim = "m" if spec.lane_walk == "m" else "n"
+    levels = tuple(replace(x, walk=along) if x.name == "lane" else x for x in p.product.levels)
+    return replace(p, product=replace(p.product, levels=levels))
 
 
 def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
@@ -188,7 +216,10 @@ def lanes_k(p: TileProgram, spec: Spec) -> TileProgram:
         b_width=run if "B" in runs else 1,
     )
     block = p.block if p.buffers else (*p.block[:2], spec.lanes_k * run)
-    return replace(p, product=product, block=block)
+    made = replace(p, product=product, block=block)
+    kept = lane_sums(made)
+    most = kept.cols if p.contiguous("C") == "n" else kept.rows
+    return replace(made, output=replace(p.output, width=gcd(p.output.width, most)))
 
 
 def _read_along_k(p: TileProgram) -> Iterator[tuple[OperandName, int, *tuple[int, ...]]]:
@@ -290,6 +321,24 @@ def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
     return replace(p, sums=replace(p.sums, early=True))
 
 
+def tma_store(p: TileProgram, spec: Spec) -> TileProgram:
+    """C's tile is left in shared memory and stored by the TMA engine, where that can address C's rows."""
+    if p.variant.bytes("C") < VECTOR_BYTES:
+        return p
+    dtype, (bm, bn, _) = _stored(spec), spec.block
+    layout = Layout(("m", "n"), (bm, bn), swizzle=True)
+    box = Buffer(STAGED, "C", layout, dtype, why="on its way to C, apart from A and B, whose next tiles may come")
+    return replace(p, output=replace(p.output, box=replace(box, layout=_in_panels(box))))
+
+
+def roles(p: TileProgram, spec: Spec) -> TileProgram:
+    """A warp group of its own brings tiles, and gives registers that it does not need to those that multiply."""
+    if spec.roles is None:
+        return p
+    kept, taken = REGISTERS[p.consumers // GROUP_THREADS]
+    return replace(p, producer=Group("producer", GROUP_THREADS, kept or None), consumer_registers=taken)
+
+
 def cta_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
     """Blocks that run at one time compute tiles of few rows and few columns, not of one long row."""
     return replace(p, group_m=spec.cta_swizzle)
@@ -331,11 +380,13 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("smem", smem),
     (None, as_it_lies),
     ("transposeA", transpose_a),
+    ("transposeB", transpose_b),
     ("pad_a", pad("A")),
     ("pad_b", pad("B")),
     ("smemSwizzle", smem_swizzle),
     ("warptile", warptile),
     ("coalescing", coalescing),
+    ("lane_walk", lane_walk),
     (None, mma),
     ("ldmatrix", ldmatrix),
     ("cpasync", cpasync),
@@ -359,10 +410,12 @@ REWRITES: tuple[tuple[str | None, Rewrite], ...] = (
     ("dependentLaunch", dependent_launch),
     ("cta_swizzle", cta_swizzle),
     ("persistent", persistent),
+    ("tmaStore", tma_store),
+    (None, roles),
     (None, guards),
 )
 
-_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form == "number"}
+_DEFAULTS = {row.name: row.default for row in SETTINGS if row.form in ("number", "word")}
 
 
 def build(spec: Spec, variant: Variant) -> TileProgram:

@@ -21,10 +21,14 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
+    Programs,
     Publish,
+    Stage,
     Steps,
+    StoreBoxes,
     TileStmt,
 )
 from gemmgen.tile.sums import InCluster
@@ -39,7 +43,17 @@ def sequence(p: TileProgram) -> Statements:
 
 def unordered(p: TileProgram) -> Statements:
     """The same without any synchronisation."""
+    if p.producer is not None:
+        return (_programs(p),)
     return (EachTile(_tile_of_c(p)),) if p.persistent else _tile_of_c(p)
+
+
+def _programs(p: TileProgram) -> Programs:
+    """One group brings tile after tile, as stages become free; the others multiply them."""
+    each = (lambda body: (EachTile(body),)) if p.persistent else (lambda body: body)
+    issued = Issue(tuple(b.name for b in p.buffers))
+    bring = Bring(p.landing(Completion.BARRIER), 0)
+    return Programs(each((Steps((bring,)),)), each((Clear(), Steps((issued,)), *_tail(p))))
 
 
 def _tile_of_c(p: TileProgram) -> Statements:
@@ -47,6 +61,9 @@ def _tile_of_c(p: TileProgram) -> Statements:
     if not p.copies:
         return (Clear(), Inner((*_fragments(p), Multiply()), whole=True), *_tail(p))
     found = _arrivals(p)
+    if p.asynchronous:
+        issued = Issue(tuple(b.name for b in p.buffers))
+        return (Clear(), *found.before, Steps((*found.early, issued, *found.late)), *_tail(p))
     steps = Inner((*_fragments(p), Multiply(behind=p.pipeline.prefetch)), brings=found.inside)
     return (Clear(), *found.before, Steps((*found.early, steps, *found.late)), *_tail(p))
 
@@ -57,6 +74,8 @@ def _tail(p: TileProgram) -> Statements:
     left: Statements = (Multiply(behind=True),) if p.pipeline.prefetch else ()
     if p.product.lanes_k > 1:
         left = (*left, AddLanes())
+    if p.output.box is not None:
+        return (*left, Stage(), StoreBoxes())
     if p.output.tile is not None:
         return (*left, Leave(), Finish(staged=True))
     if isinstance(p.sums, InCluster):

@@ -47,6 +47,14 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class Issue:
+    """Each warp group starts acc += a x b of the whole tile, which the tensor cores read from these buffers until the
+    products are waited for."""
+
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Ahead:
     """``body`` for each of the first ``count`` tiles, before the loop."""
 
@@ -95,6 +103,16 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """Each thread leaves its part of C = alpha * acc + beta * C, rounded, in a tile of its own in shared memory."""
+
+
+@dataclass(frozen=True)
+class StoreBoxes:
+    """The TMA engine stores that tile: one thread of each warp group issues its rows."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """C = alpha * acc + beta * C, or as ``Output`` says: the end of a tile of C. ``gathered``: acc are the sums of
     several blocks, in their order, of which each block of a cluster stores a share. ``staged``: acc are the sums that
@@ -112,6 +130,14 @@ class EachTile:
 
 
 @dataclass(frozen=True)
+class Programs:
+    """Warp groups that run different programs at the same time: one brings tiles, the others use them."""
+
+    producer: tuple[TileStmt, ...]
+    consumers: tuple[TileStmt, ...]
+
+
+@dataclass(frozen=True)
 class Prepare:
     """In a kernel before the main one: C = beta * C, for blocks to add to."""
 
@@ -123,10 +149,12 @@ class AddUp:
 
 TileStmt: TypeAlias = (
     EachTile
+    | Programs
     | Clear
     | Bring
     | Fragment
     | Multiply
+    | Issue
     | Ahead
     | Steps
     | Inner
@@ -134,6 +162,8 @@ TileStmt: TypeAlias = (
     | Publish
     | Gather
     | Leave
+    | Stage
+    | StoreBoxes
     | Finish
     | Prepare
     | AddUp

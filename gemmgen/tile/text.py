@@ -20,11 +20,15 @@ from gemmgen.tile.statements import (
     Fragment,
     Gather,
     Inner,
+    Issue,
     Leave,
     Multiply,
     Prepare,
+    Programs,
     Publish,
+    Stage,
     Steps,
+    StoreBoxes,
     TileStmt,
 )
 from gemmgen.tile.sums import InCluster, InMemory
@@ -49,7 +53,7 @@ def print_tile(p: TileProgram) -> str:
         lines.append(f"  before, {first}: C = beta * C")
     if p.pipeline.ragged_first:
         lines.append("  the first tile along K is the short one, where BK does not divide K")
-    staged = () if p.output.tile is None else (p.output.tile,)
+    staged = tuple(b for b in (p.output.tile, p.output.box) if b is not None)
     lines += [f"  {line}" for b in (*p.buffers, *staged) for line in _buffer(b)]
     for s in sequence(p):
         lines += [f"  {line}" for line in _stmt(p, s)]
@@ -79,6 +83,11 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             thread, piece = p.product.level("thread"), p.product.level("piece")
             times = f" x ({piece.m}, {piece.n})" if piece.m * piece.n > 1 else ""
             yield f"acc = registers f32 [{thread.m}, {thread.n}]{times} = 0"
+        case Programs(producer, consumers):
+            for name, body in (("producer", producer), ("consumers", consumers)):
+                yield f"{name}:"
+                for x in body:
+                    yield from (f"  {line}" for line in _stmt(p, x))
         case EachTile(body):
             yield "for each of this block's tiles of C at (bm, bn), one after another:"
             for x in body:
@@ -104,13 +113,19 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
             by = f"   by {p.product.math.name}" if p.product.math.by_warp else ""
             yield f"acc += a x b of the previous step{by}" if behind else f"acc += a x b{by}"
         case AddLanes():
-            yield f"acc = the sum of acc over each {p.product.lanes_k} neighbouring lanes"
+            yield f"acc = the sums of acc over each {p.product.lanes_k} neighbouring lanes, of which each keeps a part"
+        case Issue():
+            yield f"acc += a x b of the whole tile, started: {p.product.math.name} by each warp group"
         case Publish():
             yield f"sums = acc   {_piece(p)} bytes per store, in the place of {_tiles(p)}"
         case Gather():
             yield f"parts = this block's share of the sums of every block   {_piece(p)} bytes"
         case Leave():
             yield f"Cs = acc   {F32.bytes * p.output.left} bytes per store, in the place of {_tiles(p)}"
+        case Stage():
+            yield "Cs = alpha * acc + beta * C, rounded"
+        case StoreBoxes():
+            yield "TMA Cs -> C[bm, bn], started by one thread of each warp group"
         case Finish(gathered, staged):
             yield from _finish(p, gathered, STAGED if staged else "acc")
         case Prepare() | AddUp():
@@ -140,6 +155,18 @@ def _sync(s: Sync) -> Iterator[str]:
             yield f"each warp releases tile {_tile(0)}"
         case Kind.EMPTY, _:
             yield f"wait until all warps released the stage of tile {_tile(s.ahead)}"
+        case Kind.HANDOVER, _:
+            yield f"{'fence, then meet':<24}# {s.hazard}"
+        case Kind.STORED, Side.RELEASE:
+            yield "commit these stores as a group"
+        case Kind.STORED, _:
+            yield f"{'wait for the last stores':<24}# {s.hazard}"
+        case Kind.PRODUCTS, Side.RELEASE:
+            yield "commit these products as a group"
+        case Kind.PRODUCTS, _:
+            yield f"{'wait for the products':<24}# {s.hazard}"
+        case Kind.REGISTERS, _:
+            yield f"{'fence the registers':<24}# {s.hazard}"
         case Kind.SET_UP, _:
             yield f"{'set up a barrier per stage':<28}# {s.hazard}"
         case Kind.BLOCK | Kind.CLUSTER, _:

@@ -38,6 +38,8 @@ def _split(p: TileProgram) -> Iterator[str]:
     who, rows, cols = "thread", thread.m, thread.n
     if p.product.math.by_warp:
         who, (rows, cols) = "warp", p.warp_tile
+    elif p.product.math.by_group:
+        who, rows, cols = "block", p.block[0], p.block[1]
     if rows % m or cols % n or (p.copies and p.block[2] % k):
         yield f"{p.product.math.name} multiplies {m}x{n}x{k}, and a {who} has {rows}x{cols} of {p.block[2]}"
     if p.product.unroll and p.copies and p.block[2] % p.product.unroll:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import CompileError, GemmgenError
@@ -22,8 +23,9 @@ PORT_STALL = 0.6
 def variants_for(spec: Spec, shape: Shape) -> list[Variant]:
     """The variants that a product of packed matrices launches."""
     from gemmgen.launch import plan_aligned
+    from gemmgen.tune.features import own_shape
 
-    m, n, k = shape
+    m, n, k = own_shape(spec, shape)
     orders = (spec.A.order, spec.B.order, spec.C.order)
     sizes = ((m, k), (k, n), (m, n))
     strides = tuple((c, 1) if o == "row" else (1, r) for (r, c), o in zip(sizes, orders, strict=True))
@@ -42,7 +44,9 @@ def compile_candidate(spec: Spec, shape: Shape, target: Target) -> Compiled | Fa
     try:
         for variant in variants_for(spec, shape):
             ir = lower(spec, variant)
-            built = compile_target(emit_cuda(ir), target, name=ir.name, slow=slow_to_compile(spec))
+            built = compile_target(
+                emit_cuda(ir), replace(target, arch=ir.target(target.arch)), name=ir.name, slow=slow_to_compile(spec)
+            )
             judged = _judge(spec, built)
             if isinstance(judged, Failed):
                 return judged

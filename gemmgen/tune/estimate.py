@@ -85,6 +85,8 @@ def sums_of(p: TileProgram) -> int:
 def fragments_of(p: TileProgram) -> int:
     """Values of A and B that a thread holds at one time: with prefetch those of two steps, pieces along k but once."""
     (rows, cols), twice = _own(p), 2 if p.pipeline.prefetch else 1
+    if p.product.math.by_warp:  # registers, not values: a row of a lane's fragments is two, a column pair as many
+        return 2 * (rows + cols // 2) * twice
     return rows * (p.product.a_width if p.product.along_k else twice) + cols * twice
 
 
@@ -168,6 +170,7 @@ def _overlap(p: TileProgram) -> float:
     """What is left of the issue slots once loads are waited for, by the way tiles come."""
     prefetch, deep = p.pipeline.prefetch, p.pipeline.depth > 1
     coalesced = p.product.level("lane").walk == p.contiguous("C")
+    coalesced = coalesced or p.output.tile is not None or bool(p.landing(Completion.BARRIER))
     if not p.copies:
         return 0.5 if coalesced else 0.1
     if p.buffer("B") is None:

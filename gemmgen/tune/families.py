@@ -13,6 +13,7 @@ from gemmgen.spec.model import Spec
 from gemmgen.spec.replace import tried
 from gemmgen.tune.pool import LAYOUTS as LAYOUTS
 from gemmgen.tune.pool import Layout as Layout
+from gemmgen.tune.pool import layout_of as layout_of
 from gemmgen.tune.pool import pool as pool
 from gemmgen.tune.pool import swaps as swaps
 from gemmgen.tune.shapes import SKINNY, Shape

@@ -33,17 +33,33 @@ def result_text(result: TuneResult) -> str:
     return "\n".join([*parts, "", result.best.to_text(comment=False).rstrip()])
 
 
+def result_html(result: TuneResult) -> str:
+    """The result in a notebook: the fastest kernels as a table, the winner's spec, and what was left out."""
+    from gemmgen.text import html
+
+    size = "x".join(map(str, result.shape))
+    headers, rows, specs = _trials(result)
+    parts = [html.heading(f"{size} on {result.gpu}{'' if result.measured else ', modelled only'}")]
+    parts += [html.table(headers, rows), html.pre(shared_text(specs))]
+    left_out = html.closed("Left out", html.pre(_left_out(result)))
+    return html.joined(*parts, html.closed("The fastest spec", html.pre(result.best.to_text(comment=False))), left_out)
+
+
 def _trials_table(result: TuneResult) -> str:
+    headers, rows, specs = _trials(result)
+    return "\n".join(filter(None, (format_table(headers, rows), wrapped(shared_text(specs), rest="  ", first=""))))
+
+
+def _trials(result: TuneResult) -> tuple[Sequence[str], list[list[object]], list[Spec]]:
+    """The fastest kernels as a table's headers and rows, and their specs."""
     good = [t for t in result.trials if t.status != "failed"][:SHOWN]
     specs = [t.spec for t in good]
     named = list(zip(labels(specs), good, strict=True))
     if result.measured:
         headers: Sequence[str] = ("kernel", "time", "spread", "GFLOP/s", "registers", "timed", "")
-        rows = [[label, *_timed(result, t)] for label, t in named]
-    else:
-        headers = ("kernel", "modelled", "GFLOP/s")
-        rows = [[label, duration(t.modelled_s), _rate(result, t.modelled_s)] for label, t in named]
-    return "\n".join(filter(None, (format_table(headers, rows), wrapped(shared_text(specs), rest="  ", first=""))))
+        return headers, [[label, *_timed(result, t)] for label, t in named], specs
+    rows: list[list[object]] = [[label, duration(t.modelled_s), _rate(result, t.modelled_s)] for label, t in named]
+    return ("kernel", "modelled", "GFLOP/s"), rows, specs
 
 
 def _timed(result: TuneResult, t: Trial) -> list[object]:

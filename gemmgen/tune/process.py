@@ -62,11 +62,16 @@ class WorkerProcess:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._shape: tuple[Any, ...] | None = None
 
-    def measure(self, specs: Sequence[str], shape: Shape, care: Care, *, warm: bool) -> list[Measured | Failed]:
-        """Times or failures of specs, in their order. Raises LaunchError where no worker can be had."""
+    def measure(
+        self, specs: Sequence[str], shape: Shape, care: Care, *, warm: bool, layout: str = "nn"
+    ) -> list[Measured | Failed]:
+        """Times or failures of specs, in their order, of operands that lie as ``layout`` says.
+
+        Raises LaunchError where no worker can be had.
+        """
         answers: dict[int, Measured | Failed] = {}
         while rest := [i for i in range(len(specs)) if i not in answers]:
-            self._ready(shape, warm)
+            self._ready(shape, warm, layout)
             answers.update(self._batch(rest, [specs[i] for i in rest], care))
         return [answers[i] for i in range(len(specs))]
 
@@ -114,15 +119,15 @@ class WorkerProcess:
 
     # --- The process -------------------------------------------------------------------------------------------------
 
-    def _ready(self, shape: Shape, warm: bool) -> None:
+    def _ready(self, shape: Shape, warm: bool, layout: str) -> None:
         """A worker with the operands of a shape."""
-        wanted = (*shape, warm)
+        wanted = (*shape, warm, layout)
         if self._process is not None and self._shape == wanted:
             return
         if self._process is None:
             self._start()
         try:
-            self._send({"do": "shape", "size": list(shape), "warm": warm, "seed": 0})
+            self._send({"do": "shape", "size": list(shape), "warm": warm, "seed": 0, "layout": layout})
             answer = self._next(self.patience.start_s)
         except _Lost as lost:
             self.close()

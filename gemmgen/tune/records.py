@@ -356,18 +356,24 @@ def adds_in_memory(spec: str) -> bool:
     return any(words[:1] == ["use"] and "atomics" in words for words in lines)
 
 
+def operands_of(spec: str) -> str:
+    """The line of a spec's text that says how its operands lie; empty where they lie by rows."""
+    lines = (line.partition("#")[0].split() for line in spec.splitlines())
+    return next((" ".join(words) for words in lines if words[:1] == ["operands"]), "")
+
+
 def _rank(record: Record) -> tuple[int, bool, float]:
     return -record.level, record.warm, record.seconds or float("inf")
 
 
 def _best(records: Iterable[Record], types: str, unordered: bool) -> list[Record]:
-    chosen: dict[tuple[Shape, Align], Record] = {}
+    chosen: dict[tuple[Shape, Align, str], Record] = {}
     for record in records:
         if record.status != "ok" or record.seconds is None or record.types != types:
             continue
         if not unordered and adds_in_memory(record.spec):
             continue
-        place = (record.shape, record.align)
+        place = (record.shape, record.align, operands_of(record.spec))
         if place not in chosen or _rank(record) < _rank(chosen[place]):
             chosen[place] = record
     return list(chosen.values())

@@ -38,10 +38,10 @@ def alignment_of(leading: tuple[int, int, int], addresses: tuple[int, int, int] 
     return a, b, c
 
 
-def packed(shape: Shape) -> Align:
-    """The alignment of packed matrices in row order."""
-    _, n, k = shape
-    return alignment_of((k, n, n))
+def packed(shape: Shape, layout: str = "nn") -> Align:
+    """The alignment of packed matrices, of A and B by rows ("n") or by columns ("t"), and of C by rows."""
+    m, n, k = shape
+    return alignment_of((k if layout[0] == "n" else m, n if layout[1] == "n" else k, n))
 
 
 def _bytes(*values: int) -> int:

@@ -17,6 +17,7 @@ from gemmgen.spec.model import Spec
 from gemmgen.spec.replace import tried
 from gemmgen.spec.tuning import Choice, settled_choices, shown_value, with_choice
 from gemmgen.tune.estimate import WORST, Estimate, estimate
+from gemmgen.tune.features import own_shape
 from gemmgen.tune.shapes import Align, Shape
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def ranked(space: Space, shape: Shape, gpu: Gpu, align: Align | None = None) -> 
     kept: list[tuple[float, int, Candidate]] = []
     hopeless: list[Pruned] = []
     for i, candidate in enumerate(space.candidates):
-        found = refused(candidate.spec, gpu) or estimate(candidate.spec, shape, gpu, align)
+        found = refused(candidate.spec, gpu) or estimate(candidate.spec, own_shape(candidate.spec, shape), gpu, align)
         if found.hopeless:
             hopeless.append(Pruned("model", found.hopeless, candidate.label))
         else:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Mapping
 
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.tune.pool import LAYOUTS, Layout
 from gemmgen.tune.shapes import Shape
 
 F32: tuple[Shape, ...] = (
@@ -15,3 +19,54 @@ F32: tuple[Shape, ...] = (
 """float32: squares from small to large, sizes one off a round one, few rows or columns, deep and shallow sums."""
 
 SUITES: Mapping[str, tuple[Shape, ...]] = {"f32": F32}
+
+
+def read_cases(text: str, name: str) -> list[tuple[Shape, Layout]]:
+    """The shapes of a file: a line each of M, N and K, and a layout ("nn" where it is left out); "#" starts a comment.
+
+    Raises ArgumentError with the line that reads otherwise.
+    """
+    found: list[tuple[Shape, Layout]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        layout = next((x for x in LAYOUTS if words[3:] == [x]), "nn" if len(words) == 3 else None)
+        if layout is None or not all(w.isdecimal() and int(w) > 0 for w in words[:3]) or len(words) < 3:
+            raise ArgumentError(
+                f"{name}, line {number}: {line.strip()[:80]!r}; a line is M N K and a layout, as '512 1024 64 nt'"
+            )
+        m, n, k = map(int, words[:3])
+        found.append(((m, n, k), layout))
+    if not found:
+        raise ArgumentError(f"{name} has no shapes; a line is M N K and a layout, as '512 1024 64 nt'")
+    return found
+
+
+SMALL = 0.15
+"""Part of the shapes that are small all round."""
+
+
+def drawn(count: int, seed: int = 1001) -> list[tuple[Shape, Layout]]:
+    """Sizes as people have them, from 16 to 12000, a side small in a third; every layout as often."""
+    r = random.Random(seed)
+    found: list[tuple[Shape, Layout]] = []
+    while len(found) < count:
+        small = r.random() < SMALL
+        low, high = (8, 700) if small else (96, 12000)
+        sizes = []
+        for _ in range(3):
+            x = math.exp(r.uniform(math.log(low), math.log(high)))
+            unit = r.choice((1, 4, 8, 64, 128, 128))
+            sizes.append(max(unit, round(x / unit) * unit))
+        kind = r.random()
+        if kind < 1 / 3:
+            sizes[r.choice((0, 0, 1, 1, 2))] = r.choice((1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 48, 64))
+        elif kind > 0.92:
+            sizes[2] = r.choice((32768, 65536, 100000, 262144))
+            sizes[0], sizes[1] = min(sizes[0], 512), min(sizes[1], 512)
+        m, n, k = sizes
+        if not 2e4 <= 2 * m * n * k <= 2.5e11 or max(m * n, m * k, n * k) > 2e8:
+            continue
+        found.append(((m, n, k), LAYOUTS[len(found) % 4]))
+    return found

@@ -13,6 +13,7 @@ from gemmgen.diagnostics import TuneError
 from gemmgen.tune import search
 from gemmgen.tune.backend import Backend, Care, Compiled, Failed, Measured, Summary, summaries
 from gemmgen.tune.estimate import floor_s
+from gemmgen.tune.features import layout_of
 from gemmgen.tune.records import Record, Records
 from gemmgen.tune.shapes import Align, Shape, packed
 from gemmgen.tune.space import Candidate, Pruned, Ranked, Space, reasons
@@ -92,6 +93,11 @@ class TuneResult:
 
         return result_text(self)
 
+    def _repr_html_(self) -> str:
+        from gemmgen.tune.printed import result_html
+
+        return result_html(self)
+
     @property
     def pruning(self) -> list[tuple[str, str, int]]:
         """(by, why, how many) were left out before compiling."""
@@ -149,7 +155,7 @@ class Tuning:
         _refuse_empty(space, order, shape)
         self.space, self.order, self.shape = space, order, shape
         self.backend, self.records, self.options, self.say = backend, records, options, say
-        self.align: Align = packed(shape)
+        self.align: Align = packed(shape, layout_of(order.candidates[0].spec))
         self.timings = 0
         self.trials: dict[int, Trial] = {}
         self._known = self._recorded()

@@ -48,13 +48,15 @@ class Worker:
         self.stream = private_stream(self.device.ordinal)
         self.problem: Problem | None = None
 
-    def shape(self, size: Sequence[int], warm: bool, seed: int) -> None:
+    def shape(self, size: Sequence[int], warm: bool, seed: int, layout: str = "nn") -> None:
         from gemmgen.runtime.problem import Problem
+        from gemmgen.tune.pool import LAYOUTS, orders_of
 
         m, n, k = size
+        o = orders_of(next(x for x in LAYOUTS if x == layout))
         if self.problem is not None:
             self.problem.__exit__()
-        self.problem = Problem.make((m, n, k), self.device, beta=0.0, warm=warm, seed=seed)
+        self.problem = Problem.make((m, n, k), self.device, beta=0.0, warm=warm, seed=seed, orders=(o.a, o.b, o.c))
         self.answer("ready")
 
     def batch(self, specs: Sequence[str], rounds: int, sample_s: float, warm_up_s: float) -> None:
@@ -74,11 +76,12 @@ class Worker:
         from gemmgen.runtime.check import check
         from gemmgen.runtime.driver import call
         from gemmgen.runtime.timing import KernelSide
+        from gemmgen.tune.pool import swaps
 
         assert self.problem is not None
         try:
             spec = parse(text)
-            side = KernelSide(spec.name, Kernel(spec, "cuda", spec.arch or self.device.arch))
+            side = KernelSide(spec.name, Kernel(spec, "cuda", spec.arch or self.device.arch, swapped=swaps(spec)))
             for a, b, c in {id(s): s for s in (self.problem.sets[0], self.problem.sets[-1])}.values():
                 self.problem.poison(c)
                 side.enqueue(a, b, c, 1.0, 0.0, self.stream)

@@ -53,6 +53,21 @@ class Verification:
             return f"PASS: largest error {self.max_error:.3g}; closest to the tolerance: {at}"
         return f"FAIL: {counted(self.wrong, 'element')} beyond the tolerance; worst: {at}"
 
+    def _repr_html_(self) -> str:
+        return _verdict_html(self)
+
+
+def _verdict_html(v: Verification) -> str:
+    from gemmgen.text.html import heading, joined, table
+
+    verdict, _, rest = str(v).partition(": ")
+    if v.where is None:
+        return heading(str(v))
+    element = f"C[{v.where[0]}, {v.where[1]}]"
+    rows = [("element nearest to the tolerance" if v.ok else "worst element", element)]
+    rows += [(name, f"{value!r}") for name, value in (("got", v.got), ("expected", v.want), ("tolerance", v.bound))]
+    return joined(heading(f"{verdict}: {rest.partition(';')[0]}"), table((), rows))
+
 
 def verify(
     C: Any,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import gemmgen
+from gemmgen.spec.ladder import LADDER as LADDER
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LADDER = tuple(p.stem for p in sorted((ROOT / "specs").glob("*.gemm")))
 UNIT = 2.0**-24
 
 

@@ -19,8 +19,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 import gemmgen  # noqa: E402 - the checkout, wherever this is started
-
-LADDER = [p.stem for p in sorted((ROOT / "specs").glob("*.gemm"))]
+from gemmgen.spec.ladder import LADDER  # noqa: E402
 
 
 def kernel(name: str) -> Any:

@@ -68,6 +68,11 @@ struct Fiber {
     float offered[2];       // what it gives in its last two
 };
 
+// What the lanes of a warp have come with to what they do together, and how many are there (mma_stub.h).
+struct Call { void* p[4]; };
+struct Warp { Call lanes[32]; int here; unsigned long long rounds; };
+static std::vector<Warp> warps;
+
 static ucontext_t scheduler;
 static std::vector<Fiber> fibers;
 static std::vector<char> stacks;
@@ -203,6 +208,7 @@ inline void start_block(int threads)
 {
     fibers.resize(threads);
     stacks.resize(threads * STACK);
+    warps.clear();
     for (int t = 0; t < threads; ++t) start(t);
 }
 
@@ -259,6 +265,7 @@ inline void call(void (*kernel)(P...), void** values)
 #include "tma_stub.h"
 #include "cluster_stub.h"
 #include "dependent_stub.h"
+#include "mma_stub.h"
 
 inline void host::enter_memory(char* begin, char* end)
 {

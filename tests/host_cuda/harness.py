@@ -19,7 +19,7 @@ import numpy as np
 from gemmgen.ir.types import ELEMENT_TYPES
 
 STUB = Path(__file__).with_name("cuda_stub.h")
-STUBS = (STUB, *(STUB.with_name(f"{name}_stub.h") for name in ("types", "tma", "cluster", "dependent")))
+STUBS = (STUB, *(STUB.with_name(f"{name}_stub.h") for name in ("types", "tma", "cluster", "dependent", "mma")))
 MAP = "__grid_constant__ TensorMap"
 MAP_BYTES = 128
 # Multiply-adds stay two roundings, so that results are those of NumPy bit for bit. What one branch sets and another of
@@ -36,6 +36,7 @@ SIGNATURE = re.compile(
 )
 # A helper in PTX, of which cuda_stub.h has a version in C++ under the same name.
 HELPER = re.compile(r"^__device__ .*\)\n\{\n(?:    .*\n)*\}\n", re.MULTILINE)
+MMA = re.compile(r"mma\.sync\.aligned\.\w+\.row\.col\.f32\.(?P<kind>\w+)\.")
 # Shared memory that is one array, of which arrays are parts: behind its end are GUARD bytes that nothing may write.
 DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (?P<kind>\w+) dynamicShared\[\];")
 DYNAMIC_BYTES = re.compile(r"// (\d+) bytes, more than the \d+ that a kernel may declare")
@@ -175,8 +176,15 @@ extern "C" int run_{at}(unsigned int* grid, int threads, void** values, int reve
 
 
 def _without_ptx(helper: re.Match[str]) -> str:
-    """The helper, or as many empty lines."""
+    """The helper, or as many empty lines; one of tensor cores, whose name says no type, calls the stub's of its own."""
     text = helper.group()
+    if found := MMA.search(text):
+        name, kind = re.search(r"void (\w+)\(", text), found["kind"]
+        assert name is not None
+        text = re.sub(
+            r"\{.*\}", f"{{ host::mma<host::of_{kind}>(upper, lower, a, b, __LINE__); }}", text, flags=re.DOTALL
+        )
+        return text + "\n" * (helper.group().count("\n") - text.count("\n"))
     return "\n" * text.count("\n") if re.search(r"\basm\b", text) else text
 
 

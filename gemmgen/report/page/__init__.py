@@ -28,11 +28,18 @@ def require() -> None:
         raise GemmgenError(f"the report needs {' and '.join(missing)}: pip install 'gemmgen[report]'")
 
 
-def page(rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run: Measured | None = None) -> str:
-    """The page as HTML. ``gpu`` is the modelled GPU; ``run`` are measured times, where there are any."""
+def page(
+    rungs: Sequence[RungFacts],
+    size: tuple[int, int, int],
+    gpu: Gpu,
+    run: Measured | None = None,
+    ladder: bool = True,
+) -> str:
+    """The page as HTML, of the ladder or of specs of one's own. ``gpu`` is the modelled GPU; ``run`` are measured
+    times, where there are any."""
     from gemmgen.report.page.render import render
 
-    return render(rungs, size, gpu, run)
+    return render(rungs, size, gpu, run, ladder)
 
 
 def modelled_gpu(driver_name: str | None) -> Gpu:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from html import escape
 from typing import Literal
@@ -17,12 +17,15 @@ CONTEXT = 2
 @dataclass(frozen=True)
 class Line:
     """One line: its number in its text, its HTML, and its mark relative to the rung before. ``gap``: unchanged lines
-    before it are left out."""
+    before it are left out where only changes are shown, and ``far``: it is left out itself. ``sass``: the instructions
+    made of it."""
 
     number: int
     html: str
     mark: Mark
     gap: bool = False
+    far: bool = False
+    sass: str = ""
 
 
 def marked(text: str, before: str | None, highlight: Callable[[str], list[str]], names: tuple[str, str]) -> list[Line]:
@@ -60,17 +63,26 @@ def header(text: str) -> int:
     return next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("//")), len(lines))
 
 
-def changes(lines: Sequence[Line], headers: tuple[int, int] = (0, 0)) -> list[Line]:
-    """The lines that differ, with context. ``headers`` are the numbers of lines to leave out at the start of the text
-    before and of this one."""
-    body = [line for line in lines if line.number > headers[line.mark != "removed"]]
-    differ = [i for i, line in enumerate(body) if line.mark != "same"]
-    kept = sorted({j for i in differ for j in range(i - CONTEXT, i + CONTEXT + 1) if 0 <= j < len(body)})
-    out: list[Line] = []
-    for at, j in enumerate(kept):
-        line = body[j]
-        out.append(Line(line.number, line.html, line.mark, gap=at > 0 and j != kept[at - 1] + 1))
-    return out
+def near(lines: Sequence[Line], headers: tuple[int, int] = (0, 0)) -> set[int]:
+    """The places in ``lines`` of those that differ, and of their context. ``headers`` are the numbers of lines to leave
+    out at the start of the text before and of this one."""
+    body = [i for i, line in enumerate(lines) if line.number > headers[line.mark != "removed"]]
+    differ = [at for at, i in enumerate(body) if lines[i].mark != "same"]
+    return {body[j] for at in differ for j in range(at - CONTEXT, at + CONTEXT + 1) if 0 <= j < len(body)}
+
+
+def focused(lines: Sequence[Line], headers: tuple[int, int], sass: Mapping[int, str]) -> list[Line]:
+    """All lines, those far from a change marked as such, with the instructions made of each."""
+    kept = near(lines, headers)
+    return [
+        replace(
+            line,
+            gap=i in kept and i - 1 not in kept and i > 0,
+            far=i not in kept,
+            sass="" if line.mark == "removed" else sass.get(line.number, ""),
+        )
+        for i, line in enumerate(lines)
+    ]
 
 
 def whole(lines: Sequence[Line]) -> list[Line]:
@@ -81,6 +93,10 @@ def whole(lines: Sequence[Line]) -> list[Line]:
 # --- Highlighting -------------------------------------------------------------------------------------------------
 
 
+PLAIN = re.compile(r'<span class="(n|nl|o|p|w|nt|kr)">([^<]*)</span>')
+"""Words that look like the text around them, without further elements."""
+
+
 def cuda_html(text: str) -> list[str]:
     """Lines of CUDA C++ as HTML, by Pygments."""
     from pygments import highlight
@@ -89,7 +105,7 @@ def cuda_html(text: str) -> list[str]:
 
     lexer = get_lexer_by_name("cuda", stripnl=False)
     html: str = highlight(text, lexer, HtmlFormatter(nowrap=True))
-    return _lines(html)
+    return _lines(PLAIN.sub(r"\2", html))
 
 
 def _lines(html: str) -> list[str]:
@@ -110,13 +126,18 @@ def _lines(html: str) -> list[str]:
     return out
 
 
-SPEC_WORDS = re.compile(r"^(kernel|tile|use|operands|arch|[a-z_]+)\b(?:(\s+)(block|warp|thread)\b)?")
 TILE_WORDS = re.compile(r"\b(for|in|step|copy|barrier|shared|registers|threads|wait|commit|start|TMA)\b")
 
 
 def spec_html(text: str) -> list[str]:
-    """Lines of a spec as HTML, settings and comments highlighted."""
-    return list(_simple(text, SPEC_WORDS))
+    """Lines of a spec as HTML, by the lexer of the language."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+
+    from gemmgen.report.lexer import SpecLexer
+
+    html: str = highlight(text, SpecLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    return _lines(PLAIN.sub(r"\2", html))
 
 
 def tile_html(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmgen.analysis.advice import pitches
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of, costs
+from gemmgen.analysis.recorded import measured as measured_alone
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.page import code, lesson, words
 from gemmgen.report.page.lanemap import LaneMap, lane_map
@@ -17,6 +18,7 @@ from gemmgen.report.page.recorded import Measured, Time
 from gemmgen.report.page.remedy import Remedy, lowers, measured_text, named, remedy, unexplained
 from gemmgen.report.page.roofline import Dot, Roof, roofline
 from gemmgen.report.page.tiles import pictures
+from gemmgen.report.page.timeline import timeline
 from gemmgen.text.numbers import time_text
 
 if TYPE_CHECKING:
@@ -147,11 +149,30 @@ def cublas_bars(rungs: Sequence[RungFacts], run: Measured | None) -> list[dict[s
         {
             "number": facts.number,
             "name": facts.name,
+            "side": bool(facts.rung.after),
             "measured": run.times[facts.name].percent if run and facts.name in run.times else None,
             "lesson": lesson.PERCENT_OF_CUBLAS.get(facts.name),
         }
         for facts in rungs
     ]
+
+
+def peak_bars(rungs: Sequence[RungFacts]) -> list[dict[str, Any]]:
+    """The expected time of specs, and the share of it that the arithmetic alone needs; measured where recorded."""
+    found: list[dict[str, Any]] = []
+    for facts in rungs:
+        e = facts.explanation
+        if e is None or not e.bound.total_s:
+            continue
+        recorded = measured_alone(e)
+        alone = max(e.bound.seconds(r) for r in ("compute", "tensor") if r in e.bound.resources)
+        times = {"modelled": e.bound.total_s, "measured": recorded.seconds if recorded else None}
+        found += [
+            {"number": facts.number, "name": facts.name, "kind": kind, "ms": 1e3 * s, "part": 100 * alone / s}
+            for kind, s in times.items()
+            if s
+        ]
+    return found
 
 
 def time_of(facts: RungFacts, run: Measured | None) -> Time | None:
@@ -164,7 +185,9 @@ def time_of(facts: RungFacts, run: Measured | None) -> Time | None:
 def rooflines(rungs: Sequence[RungFacts], gpu: Gpu, size: Size, run: Measured | None) -> list[dict[str, Any]]:
     """Two rooflines: of global memory, as in the lesson, and of the memory inside the SM."""
     run = run if run and run.size == size else None
-    known = [f for f in rungs if f.explanation is not None and f.explanation.bound.total_s > 0]
+    known = [f for f in rungs if f.explanation is not None and f.explanation.bound.total_s > 0 and not tensor(f)]
+    if not known:
+        return []
     outer = [Roof("DRAM", gpu.dram_gb_s), Roof("L2", gpu.l2_gb_s), Roof("L1", gpu.shared_gb_s)]
     inner = [Roof("shared memory and L1", gpu.shared_gb_s)]
     peak = ("float32 peak", gpu.fp32_tflops)
@@ -185,6 +208,11 @@ def rooflines(rungs: Sequence[RungFacts], gpu: Gpu, size: Size, run: Measured | 
             ),
         },
     ]
+
+
+def tensor(facts: RungFacts) -> bool:
+    """Whether a kernel multiplies on tensor cores, whose roof is another than float32's."""
+    return facts.explanation is not None and "tensor" in facts.explanation.bound.resources
 
 
 def _dots(known: Sequence[RungFacts], run: Measured | None, intensity: Any) -> list[Dot]:
@@ -284,12 +312,18 @@ def _together(e: Explanation, found: Remedy, delta: Sequence[str]) -> str:
     return f"The next rung\u2019s {len(delta)} changes together save {found.saved:.0%}: {', '.join(delta)}."
 
 
-def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> dict[str, Any]:
-    """The input of a rung's template."""
+def _linked(accesses: Sequence[AccessRow]) -> dict[str, set[int | None]]:
+    """The lines that an access refers to: they have anchors."""
+    return {"spec": {a.spec_line for a in accesses}, "cuda": {a.cuda_line for a in accesses}}
+
+
+def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None, ladder: bool = True) -> dict[str, Any]:
+    """The input of a rung's template; of one's own specs where they are no ``ladder``."""
     from gemmgen.tile import print_tile
 
     facts = rungs[at]
     before, after = neighbours(rungs, at)
+    after = after if ladder else None
     e = facts.explanation
     old = before.explanation if before else None
     delta = words.spec_delta(before.spec if before else None, facts.spec)
@@ -305,6 +339,9 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
     worst = max((a for a in accesses if a.picture), key=lambda a: a.excess, default=None)
     return {
         "facts": facts,
+        "previous": rungs[at - 1].name if at else "",
+        "next": rungs[at + 1].name if at + 1 < len(rungs) else "",
+        "measured_alone": None if ladder or e is None else measured_alone(e),
         "before": before,
         "after": after,
         "delta": delta,
@@ -320,14 +357,16 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None) -> d
         "time": time_of(facts, run),
         "same_size": bool(run and e and facts.rung.size(run.size) == e.size),
         "pictures": pictures(facts.program, facts.name),
+        "timeline": timeline(facts.program, facts.name),
         "accesses": accesses,
         "worst": worst,
         "boxes": any(a.cost.space == "tma" for a in accesses),
         "joined": any(a.cost.cost.merged_wavefronts != a.cost.cost.wavefronts for a in accesses),
         "spec": code.whole(spec),
         "tile": code.whole(tile),
-        "cuda": code.whole(cuda),
-        "cuda_changes": code.changes(cuda, (code.header(before.cuda), code.header(facts.cuda))) if before else [],
+        "cuda": code.focused(cuda, (code.header(before.cuda) if before else 0, code.header(facts.cuda)), facts.sass),
+        "cuda_lines": facts.cuda.count("\n"),
+        "linked": _linked(accesses),
         "added": sum(line.mark == "added" for line in cuda),
         "removed": sum(line.mark == "removed" for line in cuda),
     }

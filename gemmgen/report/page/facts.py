@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.ladder import Rung
+from gemmgen.report.page.sasslines import sass_by_line
+from gemmgen.spec.effort import slow_to_compile
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
@@ -47,6 +50,8 @@ class RungFacts:
     explanation: Explanation | None
     problem: str
     check: Check
+    sass: Mapping[int, str] = field(default_factory=dict)
+    """Instructions of each line of the CUDA, where they could be read."""
 
     @property
     def name(self) -> str:
@@ -58,15 +63,16 @@ class RungFacts:
         return re.sub(r"^Rung \d+\. ", "", self.ir.summary)
 
 
-def facts_of(number: int, rung: Rung, size: Size, gpu: Gpu) -> RungFacts:
-    """The facts of a rung of a ladder of a size, modelled for a GPU."""
+def facts_of(number: int, rung: Rung, size: Size, gpu: Gpu, sass: bool = False) -> RungFacts:
+    """The facts of a rung of a ladder of a size, modelled for a GPU. ``sass``: with the instructions of each line,
+    which takes another compilation."""
     import gemmgen
     from gemmgen.spec.ladder import ladder_path
 
-    return facts(number, rung, gemmgen.load(ladder_path(rung.spec)), rung.size(size), gpu)
+    return facts(number, rung, gemmgen.load(ladder_path(rung.spec)), rung.size(size), gpu, sass)
 
 
-def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu) -> RungFacts:
+def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu, sass: bool = False) -> RungFacts:
     from gemmgen.api.explaining import explain
     from gemmgen.api.specs import lower
     from gemmgen.cuda.emit import emit_cuda
@@ -79,8 +85,16 @@ def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu) -> RungFact
     except GemmgenError as error:
         problem = str(error)
     ir = lower(spec, EXACT) if explanation is None else explanation.ir
-    check = checked(spec)
-    return RungFacts(number, rung, spec, build(spec, ir.variant), ir, emit_cuda(ir), explanation, problem, check)
+    check, cuda = checked(spec), emit_cuda(ir)
+    lines: Mapping[int, str] = {}
+    if sass and explanation is not None and explanation.compiled is not None:
+        lines = sass_by_line(cuda, explanation.compiled.arch, ir.name, slow_to_compile(spec))
+    return RungFacts(number, rung, spec, build(spec, ir.variant), ir, cuda, explanation, problem, check, lines)
+
+
+def facts_of_spec(number: int, spec: Spec, size: Size, gpu: Gpu, sass: bool = False) -> RungFacts:
+    """The facts of a spec of one's own."""
+    return facts(number, Rung(spec.name, "", ""), spec, size, gpu, sass)
 
 
 def checked(spec: Spec) -> Check:
@@ -94,17 +108,14 @@ def checked(spec: Spec) -> Check:
     step = bk or 8
     m, n, k = 2 * bm, bn, step * max(4, spec.stages + 2, -(-32 // step))
     random = np.random.default_rng(0)
-    a, b = (random.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    a, b = (
+        np.asarray(random.standard_normal(shape), x.dtype.numpy_dtype, "F" if x.order == "col" else "C")
+        for shape, x in zip(((m, k), (k, n)), spec.matrices, strict=False)
+    )
     beside = drawn(spec, m, n)
-    done = gemmgen.simulate(spec, _ordered(a, spec.A.order), _ordered(b, spec.B.order), **beside)
+    done = gemmgen.simulate(spec, a, b, **beside)
     right = gemmgen.verify(done.C, a, b, spec=spec, **beside).ok
     return Check((m, n, k), right, tuple(str(f) for f in done.faults), _agrees(spec, (m, n, k), done.counters))
-
-
-def _ordered(matrix: Any, order: str) -> Any:
-    import numpy as np
-
-    return np.asfortranarray(matrix) if order == "col" else matrix
 
 
 def _agrees(spec: Spec, size: Size, counters: Any) -> bool | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmgen.isa import memory
 from gemmgen.report.page.patterns import WORD, Pattern, Phase, phases, runs, sectors
-from gemmgen.report.page.svg import Drawing
+from gemmgen.report.page.svg import PITCH, Cell, Drawing
 
-CELL, ROW, GUTTER = 17.0, 14.0, 88.0
+CELL, ROW, GUTTER = PITCH, 14.0, 88.0
 LINE_WORDS = memory.LINE // WORD
 SECTOR_WORDS = memory.SECTOR // WORD
 
@@ -78,13 +78,22 @@ def _sector(d: Drawing, x: float, y: float, sector: int, words: Mapping[int, lis
     is_moved = sector in moved
     all_used = all(sector * SECTOR_WORDS + i in words for i in range(SECTOR_WORDS))
     if not all_used:
-        title = "moved; unused where no lane is shown" if is_moved else "not moved"
-        d.rect(x, y, SECTOR_WORDS * CELL - 1, ROW - 1, "wasted" if is_moved else "still", title)
-    for i in range(SECTOR_WORDS):
-        lanes = words.get(sector * SECTOR_WORDS + i)
-        if lanes is not None:
-            d.rect(x + i * CELL, y, CELL - 1, ROW - 1, "used", lanes_text(lanes))
-            d.text(x + i * CELL + CELL / 2, y + 9.8, cell_text(lanes), "cell mid")
+        d.rect(x, y, SECTOR_WORDS * CELL - 1, ROW - 1, "wasted" if is_moved else "still")
+    used = {i: lanes for i in range(SECTOR_WORDS) if (lanes := words.get(sector * SECTOR_WORDS + i)) is not None}
+    if used:
+        d.cells(x, y, "used", _cells(used))
+
+
+def _cells(lanes_at: Mapping[int, Sequence[int]]) -> list[Cell]:
+    """A cell for each word of a row, in order; neighbours that the same lanes access are one."""
+    found: list[Cell] = []
+    for at, lanes in sorted(lanes_at.items()):
+        cell, last = Cell(at * CELL, cell_text(lanes), " ".join(map(str, lanes))), found[-1] if found else None
+        if last is not None and last.lanes == cell.lanes and last.x + last.span * CELL == cell.x:
+            found[-1] = replace(last, span=last.span + 1)
+        else:
+            found.append(cell)
+    return found
 
 
 # --- Shared memory: banks -----------------------------------------------------------------------------------------
@@ -107,7 +116,7 @@ def bank_map(p: Pattern, name: str, what: str) -> LaneMap:
     ideal = memory.ideal_wavefronts(p.words, p.width, p.access.op == "store")
     caption = f"{what}, {where(p)}: {_count(rows, 'wavefront')}, {ideal} without conflicts: {_conflict(rows, ideal)}."
     alternative = "; ".join(runs(p))
-    svg = d.render(name, f"Lanes and banks: {what}", f"{caption} {alternative}.", "lanes")
+    svg = d.render(name, f"Lanes and banks: {what}", f"{caption} {alternative}.", "lanes bank")
     return LaneMap(caption, alternative, svg, rows / ideal)
 
 
@@ -118,12 +127,8 @@ def _row_name(phase: Phase, turn: int) -> str:
 def _bank_row(d: Drawing, y: float, words: Mapping[int, tuple[int, list[int]]], turn: int, name: str) -> None:
     d.text(2, y + 10, name, "tiny" if turn == 0 else "tiny conflict-text")
     if len(words) < memory.BANKS:
-        d.rect(GUTTER, y, memory.BANKS * CELL - 1, ROW - 1, "still", "banks that no lane accesses are idle")
-    for bank, (word, lanes) in sorted(words.items()):
-        x = GUTTER + bank * CELL
-        kind, title = "conflict" if turn else "used", f"word {word}, bank {bank}: {lanes_text(lanes)}"
-        d.rect(x, y, CELL - 1, ROW - 1, kind, title)
-        d.text(x + CELL / 2, y + 9.8, cell_text(lanes), "cell mid on-conflict" if turn else "cell mid")
+        d.rect(GUTTER, y, memory.BANKS * CELL - 1, ROW - 1, "still")
+    d.cells(GUTTER, y, "conflict" if turn else "used", _cells({bank: lanes for bank, (_, lanes) in words.items()}))
 
 
 def _conflict(rows: int, ideal: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.report.page import lesson
-from gemmgen.report.page.context import cublas_bars, rooflines, rung_context, time_of
+from gemmgen.report.page.context import cublas_bars, peak_bars, rooflines, rung_context, tensor, time_of
 from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.report.page.words import times
 from gemmgen.text.numbers import time_text
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def render(rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run: Measured | None) -> str:
+def render(
+    rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run: Measured | None, ladder: bool = True
+) -> str:
     from gemmgen.version import __version__
 
-    contexts = [rung_context(rungs, at, run) for at in range(len(rungs))]
+    contexts = [rung_context(rungs, at, run, ladder) for at in range(len(rungs))]
     html: str = (
         _environment()
         .get_template("page.html.j2")
         .render(
+            ladder=ladder,
             rungs=contexts,
             size="\u00d7".join(map(str, size)),
             gpu=gpu,
@@ -35,15 +38,22 @@ def render(rungs: Sequence[RungFacts], size: tuple[int, int, int], gpu: Gpu, run
             same_size=run is not None and run.size == size,
             rooflines=rooflines(rungs, gpu, size, run),
             bars=cublas_bars(rungs, run),
+            peaks=peak_bars(rungs),
+            off_the_roof=[facts.name for facts in rungs if tensor(facts)],
             times_of=[time_of(facts, run) for facts in rungs],
             lesson=lesson,
             glossary=GLOSSARY,
             version=__version__,
-            css=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
-            script=(TEMPLATES / "page.js").read_text(encoding="utf-8"),
+            css=_template("page.css"),
+            picture_css=_template("picture.css"),
+            script=_template("page.js"),
         )
     )
     return "\n".join(line.rstrip() for line in html.splitlines() if line.strip()) + "\n"
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _environment() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 
@@ -10,6 +11,25 @@ def number(value: float) -> str:
     """A coordinate, to a tenth of a unit."""
     text = f"{value:.1f}"
     return text.removesuffix(".0")
+
+
+PITCH = 17.0
+"""From a cell of a row to the next."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a row, or ``span`` equal neighbours as one: its place in the row, its text, and the lanes that it
+    stands for, with spaces."""
+
+    x: float
+    text: str
+    lanes: str
+    span: int = 1
+
+
+def _wide(c: Cell) -> str:
+    return f' style="width:{number(c.span * PITCH - 1)}px"' if c.span > 1 else ""
 
 
 class Drawing:
@@ -24,11 +44,32 @@ class Drawing:
         self._parts: list[str] = []
 
     def rect(
-        self, x: float, y: float, width: float, height: float, cls: str, title: str = "", radius: float = 0
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        cls: str,
+        title: str = "",
+        radius: float = 0,
+        data: str = "",
     ) -> None:
-        at = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
+        at = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"{data}'
         rounded = f' rx="{number(radius)}"' if radius else ""
         self._add("rect", f'{at}{rounded} class="{cls}"', title)
+
+    def cells(self, x: float, y: float, cls: str, cells: Sequence[Cell]) -> None:
+        """A row of cells, whose size the style sheet gives; each with its text in its middle."""
+        at = f"{number(x)} {number(y)}"
+        drawn = "".join(f'<rect x="{number(c.x)}"{_wide(c)} data-l="{c.lanes}"/>' for c in cells)
+        texts = "".join(f'<text x="{number(c.x + (c.span - 1) * PITCH / 2)}">{escape(c.text)}</text>' for c in cells)
+        self._parts.append(f'<g class="cells {cls}" transform="translate({at})">{drawn}<g>{texts}</g></g>')
+
+    def blocks(self, places: Sequence[tuple[float, float]], width: float, height: float, cls: str) -> None:
+        """Many rectangles of one size as one path."""
+        w, h = number(width), number(height)
+        path = "".join(f"M{number(x)} {number(y)}h{w}v{h}h-{w}z" for x, y in places)
+        self._parts.append(f'<path d="{path}" class="{cls}"/>')
 
     def circle(self, x: float, y: float, r: float, cls: str, title: str = "") -> None:
         self._add("circle", f'cx="{number(x)}" cy="{number(y)}" r="{number(r)}" class="{cls}"', title)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 SIDE = 190.0
 """Length of the longer side of the C tile."""
 THINNEST = 9.0
+MOST_CELLS = 128
+"""Cells of a warp that are drawn each by itself; of more, those of further pieces are one shape."""
 COLOURS = 6
 """The number of warp colours in the style sheet."""
 
@@ -52,12 +54,11 @@ def block_picture(p: TileProgram, name: str) -> Picture:
             d.text(left + x + width - 4, top + y + height / 2 + 3.5, str(area.warp), "label end")
     d.rect(left, top, bn * scale, bm * scale, "frame")
     _operands(d, p, (left, top), (bn * scale, bm * scale), depth)
-    for piece in pieces(p, 0):
-        x, y = piece.col * scale, piece.row * scale
-        width, height = max(3.0, piece.cols * scale), max(3.0, piece.rows * scale)
-        d.rect(left - depth - 8, top + y, depth, height, "mine-a", "the rows of A that thread 0 reads")
-        d.rect(left + x, top - depth - 8, width, depth, "mine-b", "the columns of B that thread 0 reads")
-        d.rect(left + x, top + y, width, height, "mine", "computed by thread 0")
+    own = [(piece.col * scale, piece.row * scale) for piece in pieces(p, 0)]
+    width, height = max(3.0, level.n * scale), max(3.0, level.m * scale)
+    d.blocks([(left - depth - 8, top + y) for y in sorted({y for _, y in own})], depth, height, "mine-a")
+    d.blocks([(left + x, top - depth - 8) for x in sorted({x for x, _ in own})], width, depth, "mine-b")
+    d.blocks([(left + x, top + y) for x, y in own], width, height, "mine")
     caption = (
         f"A block computes {bm} x {bn} elements of C with {p.threads} threads, {p.threads / WARP:g} "
         f"warp{'s' if p.threads > WARP else ''} (numbered, one colour each). {_staged(p)} "
@@ -104,6 +105,7 @@ def _staged(p: TileProgram) -> str:
 def warp_picture(p: TileProgram, name: str) -> Picture:
     """The pieces of warp 0, each with its lane, and a line through consecutive lanes."""
     mine = {at: thread for at, thread in owners(p).items() if thread < WARP}
+    level = p.product.level("thread")
     rows, cols = sorted({at[0] for at in mine}), sorted({at[1] for at in mine})
     width, height = min(34.0, 268 / len(cols)), min(22.0, 208 / len(rows))
     wide = len(cols) * width + 4
@@ -111,11 +113,17 @@ def warp_picture(p: TileProgram, name: str) -> Picture:
     d = Drawing(max(150.0, wide + (0 if numbered or width < 14 else 50)), len(rows) * height + (4 if numbered else 18))
     first: dict[int, tuple[float, float]] = {}
     places = {at: (2 + cols.index(at[1]) * width, 2 + rows.index(at[0]) * height) for at in sorted(mine)}
+    pale: list[tuple[float, float]] = []
     for at, (x, y) in places.items():
         again = mine[at] in first
+        if again and mine[at] and len(places) > MOST_CELLS:
+            pale.append((x, y))
+            continue
         kind = "lane lane-0" if mine[at] == 0 else "lane again" if again else "lane"
-        d.rect(x, y, width, height, kind, f"lane {mine[at]}")
+        d.rect(x, y, width, height, kind, data=f' data-l="{mine[at]}" data-c="{at[0] * level.m} {at[1] * level.n}"')
         first.setdefault(mine[at], (x + width / 2, y + height / 2))
+    if pale:
+        d.blocks(pale, width, height, "lane again")
     d.polyline([first[lane] for lane in sorted(first)], "way")
     for at, (x, y) in places.items():
         lane = mine[at]
@@ -126,7 +134,6 @@ def warp_picture(p: TileProgram, name: str) -> Picture:
     if width < 14 and len(rows) < 3:
         d.text(2, len(rows) * height + 14, "lane 0", "tiny")
         d.text(wide - 2, len(rows) * height + 14, f"lane {len(first) - 1}", "tiny end")
-    level = p.product.level("thread")
     times = len(pieces(p, 0))
     said = "with the number of its lane" if numbered else "lane 0 in a strong colour"
     pieces_text = f"{times} pieces" if times > 1 else "one piece"
@@ -156,9 +163,7 @@ def thread_picture(p: TileProgram, name: str) -> Picture:
         d.rect(left - cell - 6, top + y, cell - 1, cell - 1, "mine-a", "a value of A")
     for x in xs:
         d.rect(left + x, top - cell - 2 if cell < 16 else 15, cell - 1, min(cell - 1, 15), "mine-b", "a value of B")
-    for y in ys:
-        for x in xs:
-            d.rect(left + x, top + y, cell - 1, cell - 1, "sum", "an accumulator")
+    d.blocks([(left + x, top + y) for y in ys for x in xs], cell - 1, cell - 1, "sum")
     sums = len(rows) * len(cols)
     source = "shared memory" if p.buffers else "global memory"
     s = "s" if sums > 1 else ""

@@ -1,0 +1,168 @@
+"""Products by tensor cores in ``gemmgen.matmul``: bfloat16, float16, and float32 as tf32 where the caller asks for it.
+
+A few specs for each type, of which the one is taken that needs the fewest rounds of the GPU's multiprocessors at the
+shape. A and B are read as they lie, by rows or by columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from gemmgen.diagnostics import ArgumentError
+from gemmgen.dispatch import groups
+from gemmgen.ir.types import BF16, ELEMENT_TYPES, F16, F32, TF32, DType
+from gemmgen.spec.model import Operand, Spec
+
+if TYPE_CHECKING:
+    from gemmgen.api.kernel import Kernel
+    from gemmgen.ir.types import Order
+
+PRECISIONS = ("exact", "tf32")
+NARROW = {BF16.numpy: BF16, F16.numpy: F16}
+"""The types that tensor cores alone multiply quickly, by NumPy's names."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A kernel's tiles, for types of 16 bits (BK is halved for tf32). ``rate`` is how much of a full multiprocessor's
+    speed its main loop reaches, ``per_sm`` how many blocks one holds."""
+
+    block: tuple[int, int, int]
+    warp: tuple[int, int]
+    stages: int
+    rate: float
+    per_sm: int = 1
+
+
+TILES: tuple[Tile, ...] = (
+    Tile((128, 256, 64), (64, 64), 3, 1.0),
+    Tile((128, 128, 64), (64, 64), 3, 0.9, 2),
+    Tile((64, 128, 64), (32, 64), 4, 0.72, 2),
+    Tile((64, 64, 64), (32, 32), 4, 0.5, 3),
+    Tile((32, 64, 64), (16, 32), 4, 0.33, 4),
+    Tile((16, 64, 128), (16, 16), 4, 0.2, 3),
+)
+SPLITS = (1, 2, 4, 8, 16)
+OVERHEAD_S, STEP_S, SPLIT_S = 4e-6, 0.6e-6, 5e-6
+"""Seconds of a launch, of filling a block's pipeline, and of the kernel that adds up parts: those of an H200."""
+
+
+def tensor_type(A: Any, precision: str) -> DType | None:
+    """The type by which tensor cores multiply an operand; None where multiply-adds do. Raises ArgumentError for a
+    precision that does not exist."""
+    if precision not in PRECISIONS:
+        raise ArgumentError(f"precision is {precision!r}; it is {' or '.join(map(repr, PRECISIONS))}")
+    found = NARROW.get(str(getattr(A, "dtype", "")).rpartition(".")[2])
+    return found or (TF32 if precision == "tf32" else None)
+
+
+def tensor_kernel(
+    dtype: DType, out: DType, A: tuple[Any, ...], B: tuple[Any, ...], C: tuple[Any, ...] | None, batched: bool = False
+) -> Kernel:
+    """The kernel for operands of these descriptions (shape, strides, address, device), those of one product of a batch
+    where it is ``batched``."""
+    if len(A[0]) != 2 or len(B[0]) != 2:
+        raise ArgumentError(f"A has shape {tuple(A[0])} and B {tuple(B[0])}; a matrix has 2 dimensions")
+    (m, k), n = A[0], B[0][1]
+    orders = _order(A), _order(B), "row" if C is None else _order(C)
+    return _kernel(dtype, out, (int(m), int(n), int(k)), orders, A[3], batched)
+
+
+def _order(described: tuple[Any, ...]) -> Order:
+    """By columns where the columns are contiguous and the rows are not."""
+    (rows, columns), strides = described[:2]
+    return "col" if strides[0] == 1 and strides[1] != 1 and rows > 1 and columns > 1 else "row"
+
+
+@lru_cache(maxsize=4096)
+def _kernel(
+    dtype: DType, out: DType, size: tuple[int, int, int], orders: tuple[Order, Order, Order], device: int, batched: bool
+) -> Kernel:
+    from gemmgen.api.kernel import PATIENCE
+    from gemmgen.dispatch.matmul import HOST, shared_kernel
+    from gemmgen.runtime import device as devices
+
+    gpu = devices.current() if device == HOST else devices.get(device)
+    sms = 132 if gpu is None else gpu.sms
+    grouped = gpu is not None and gpu.arch == groups.ARCH and dtype != TF32 and not batched
+    wide = groups.group_spec(dtype, out, size, orders, sms, "matmul") if grouped else None
+    spec = wide or spec_for(dtype, out, size, orders, sms)
+    return shared_kernel(spec, "sim", None, PATIENCE) if gpu is None else shared_kernel(spec, "cuda", gpu.arch, None)
+
+
+def spec_for(
+    dtype: DType, out: DType, size: tuple[int, int, int], orders: tuple[Order, ...], sms: int, name: str = "matmul"
+) -> Spec:
+    """The spec for a shape: that of which the fewest rounds of blocks are needed, weighed by how fast a round is."""
+    tile, split = min(_candidates(size), key=lambda c: _seconds(c, size, sms))
+    bm, bn, bk = tile.block
+    step = bk * 2 // dtype.bytes
+    a, b, c = orders
+    return Spec(
+        name=name,
+        block=(bm, bn, step),
+        warp=tile.warp,
+        use=frozenset(
+            {
+                "coalescing",
+                "smem",
+                "float4",
+                "warptile",
+                "ldmatrix",
+                "smemSwizzle",
+                "cpasync",
+                "prefetch",
+                "raggedFirst",
+                "stageC",
+            }
+        ),
+        A=Operand(dtype.name, a),
+        B=Operand(dtype.name, b),
+        C=Operand(out.name, c),
+        math="mma 16x8x8" if dtype == TF32 else "mma 16x8x16",
+        stages=tile.stages,
+        split_k=split,
+        cta_swizzle=8 if size[0] > 8 * bm else 0,
+    ).replace()
+
+
+def _candidates(size: tuple[int, int, int]) -> Iterator[tuple[Tile, int]]:
+    for tile in TILES:
+        for split in SPLITS:
+            if split == 1 or size[2] >= 4 * split * tile.block[2]:
+                yield tile, split
+
+
+def _seconds(candidate: tuple[Tile, int], size: tuple[int, int, int], sms: int) -> float:
+    """Roughly how long a candidate takes: only the order of two matters."""
+    tile, split = candidate
+    (bm, bn, bk), (m, n, k) = tile.block, size
+    blocks = ceil(m / bm) * ceil(n / bn) * split
+    steps = ceil(k / split / bk)
+    here = min(tile.per_sm, max(1, ceil(blocks / sms)))
+    rounds = ceil(blocks / (sms * here))
+    rate = tile.rate * (0.55 + 0.45 * here / tile.per_sm)
+    work = 2 * bm * bn * bk * steps * here / (4.4e12 * rate)
+    added = SPLIT_S + m * n * 4 * (split + 1) / 3.5e12 if split > 1 else 0.0
+    return OVERHEAD_S + rounds * (work + STEP_S * tile.stages) + added
+
+
+def out_type(dtype: DType, out_dtype: Any, C: Any) -> DType:
+    """The type of C: that of a C that is given, else ``out_dtype``, else A's own. Raises ArgumentError for others."""
+    given = out_dtype if C is None else getattr(C, "dtype", None)
+    name = str(given).rpartition(".")[2] if given is not None else ""
+    own = F32 if dtype == TF32 else dtype
+    found = own if given is None else next((t for t in ELEMENT_TYPES.values() if name in (t.name, t.numpy)), None)
+    if found not in (own, F32):
+        raise ArgumentError(f"C of {name} from A and B of {dtype}; it can be {own.numpy} or {F32.numpy}")
+    assert found is not None
+    return found
+
+
+def forget_tensor() -> None:
+    """Choose anew at the next calls."""
+    _kernel.cache_clear()
