@@ -54,10 +54,11 @@ class Exported:
 
 def variants_of(program: Program) -> Iterator[tuple[Variant, str]]:
     """The variants to export, with their labels: whole tiles; any size; and any size with narrow accesses to those
-    operands whose rows are not aligned, which are named behind the label where they are not all."""
+    operands whose rows are not aligned, which are named behind the label where they are not all. Operands that no
+    kernel of the spec reads so have none."""
     yield EXACT, "exact"
     items = {x.name: x.dtype.bytes for x in program.matrices}
-    wide = [name for name in OPERANDS if program.alignment[name] > items[name]]
+    wide = [x for x in OPERANDS if program.alignment[x] > items[x] and x not in program.aligned]
     for count in range(len(wide) + 1):
         for narrow in combinations(wide, count):
             align = tuple((x, items[x] if x in narrow else VECTOR_BYTES) for x in OPERANDS)
@@ -85,6 +86,7 @@ def described(spec: Spec, arch: str, name: str, project: str) -> Exported:
             numbers[ir.part] = number
         rows.append((variant, label, (numbers["first"], numbers["main"], numbers["then"])))
     made = tuple(kernel for _, kernel in kernels.values())
+    arch = next((x for x in (kernel.ir.target(arch) for kernel in made) if x != arch), arch)
     _refuse_unknown(spec, program, made)
     return Exported(spec, name, arch, program, tuple(rows), made)
 
@@ -142,7 +144,7 @@ def _compiled(kernel: Kernel, exported: Exported) -> Kernel:
     from gemmgen.runtime.nvrtc import compile_cubin, compile_ptx
     from gemmgen.spec.effort import slow_to_compile
 
-    arch, slow = exported.arch, slow_to_compile(exported.spec)
+    arch, slow = kernel.ir.target(exported.arch), slow_to_compile(exported.spec)
     found = compile_cubin(kernel.source, arch, name=kernel.name, slow=slow)
     ptx = compile_ptx(kernel.source, arch, name=kernel.name, slow=slow) if arch[-1].isdigit() else ""
     return replace(kernel, cubin=found.cubin, ptx=ptx.encode() + b"\0" if ptx else b"")

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from gemmgen.dispatch.matmul import matmul as gemmgen_matmul
-from gemmgen.ir.types import F32
+from gemmgen.ir.types import BF16, F16, F32
 from gemmgen.torch.checks import linear_shape, matmul_shape
 
-KERNELS = frozenset(getattr(torch, t.numpy) for t in (F32,))
+KERNELS = frozenset(getattr(torch, t.numpy) for t in (F32, BF16, F16))
 """The types that ``gemmgen.matmul`` has kernels for. Products of others are torch's own."""
 
 
@@ -29,10 +29,10 @@ def matmul_on_gpu(a: Any, b: Any, *, precision: str = "exact") -> Any:
         return torch.matmul(a, b).contiguous()
     out = a.new_empty(shape)
     if b.dim() == 2:
-        _product(_matrix(a), plain(b), _matrix(out))
+        _product(_matrix(a), plain(b), _matrix(out), **_with(precision))
     elif out.numel():
         many = out.shape[:-2]
-        _product(_batch(a, many), _batch(b, many), out.view(-1, *out.shape[-2:]))
+        _product(_batch(a, many), _batch(b, many), out.view(-1, *out.shape[-2:]), **_with(precision))
     return out
 
 
@@ -58,7 +58,9 @@ def linear_on_gpu(x: Any, weight: Any, bias: Any = None, *, activation: str = "n
     if x.dtype not in KERNELS:
         return activated(torch.nn.functional.linear(x, weight, bias), activation).contiguous()
     out = x.new_empty(shape)
-    named: dict[str, Any] = {} if bias is None else {"bias": plain(bias).contiguous()}
+    named: dict[str, Any] = _with(precision)
+    if bias is not None:
+        named["bias"] = plain(bias).contiguous()
     if activation != "none":
         named["activation"] = activation
     _product(_matrix(x), plain(weight).t(), _matrix(out), **named)
@@ -98,6 +100,11 @@ def _batch(x: Any, many: Any) -> Any:
     if x.shape[:-2].numel() == 1:
         return x.reshape(x.shape[-2:])
     return x.expand(*many, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+
+
+def _with(precision: str) -> dict[str, Any]:
+    """The keyword of a precision that is not the default, which costs a call nothing."""
+    return {} if precision == "exact" else {"precision": precision}
 
 
 def _product(a: Any, b: Any, out: Any, **epilogue: Any) -> None:

@@ -4,6 +4,7 @@
 // tables of a spec (see `Spec`), touches no memory and allocates none.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -326,6 +327,22 @@ inline const Variant* fitting(const Spec& s, const Call& call, const int align[O
     return nullptr;
 }
 
+// What keeps every variant from reading operands where they lie.
+inline Status misaligned(const Spec& s, const int align[OPERANDS])
+{
+    for (Operand x : {A, B, C}) {
+        int least = WIDEST;
+        for (int i = 0; i < s.variant_count; ++i) least = std::min(least, s.variants[i].align[x]);
+        least = std::min(least, s.matrices[x].need);
+        if (align[x] >= least) continue;
+        const std::string name(1, s.matrices[x].name);
+        return refused(name + " is aligned to " + std::to_string(align[x]) +
+                       " bytes (its address, its rows' length and the distance between them); the kernels of " +
+                       s.name + " need " + std::to_string(least) + ": pad its rows");
+    }
+    return refused(std::string("no kernel of ") + s.name + " fits the operands");
+}
+
 // Rows of a panel of at most that many blocks: a multiple of four tiles, so that alignment survives the offset.
 inline long long panel(long long tile, long long blocks)
 {
@@ -409,7 +426,7 @@ inline Status decide(const Spec& s, const Call& given, Decided& out, const Limit
     if (status) status = refuse_overlap(s, call);
     if (!status) return status;
     out.variant = fitting(s, call, align);
-    if (out.variant == nullptr) return refused("no kernel of this export fits the operands' alignment");
+    if (out.variant == nullptr) return misaligned(s, align);
     out.call = call;
     out.panels = panels_of(s, *out.variant, limits);
     if (s.workspace_parts) out.workspace = workspace_of(s, call, out.panels);
