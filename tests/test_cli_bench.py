@@ -241,7 +241,12 @@ def test_cublas_is_left_out_only_where_it_is_not_installed(
 ) -> None:
     import importlib.util
 
+    def missing(name: str) -> None:
+        raise RuntimeError(name)
+
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", missing)
     assert not timing.wants_cublas(timing.Baseline.auto)
     assert "pip install" in capsys.readouterr().err
     assert timing.wants_cublas(timing.Baseline.cublas)

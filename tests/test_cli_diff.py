@@ -241,7 +241,7 @@ def test_nothing_to_ablate(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["diff", "naive"], "SPEC"),
+        (["diff", "naive"], "second spec"),
         (["diff", "naive", "missing.gemm"], "no file missing.gemm"),
         (["diff", "naive", "smem", "--gpu", "h20"], "h200"),
         (["ablate", "missing.gemm"], "no file missing.gemm"),

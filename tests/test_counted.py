@@ -157,7 +157,7 @@ def test_the_tensor_cores_bind_only_what_uses_them() -> None:
     tensor = replace(e.run, counts=replace(e.counts, math={"fma": 0, "tensor": 10**15}))
     found = bounds(tensor)
     assert found.tensor_s == pytest.approx(10**15 / (e.gpu.tf32_tflops * 1e12)) and found.compute_s == 0
-    assert found.by == "tensor" and found.to_dict()["tensor_s"] == found.tensor_s
+    assert found.floor_s == found.tensor_s and found.to_dict()["tensor_s"] == found.tensor_s
 
 
 def test_costs_add_up_by_quantity() -> None:

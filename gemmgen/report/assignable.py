@@ -97,4 +97,4 @@ def _default(setting: Setting, name: str) -> str:
         return f"{DTYPES[0]} {ORDERS[0]}"
     if name == "accumulate":
         return SUM_TYPES[0]
-    return "none" if setting.default is None else shown_value(setting.default)
+    return "none" if setting.default in (None, ()) else shown_value(setting.default)

@@ -23,7 +23,9 @@ def sums(spec: Spec) -> int:
 
 
 def products(spec: Spec) -> int:
-    """Multiplications in the text of a thread's main loop: each of a thread's own, or of its warp."""
+    """Multiplications in the text of a thread's main loop: each of a thread's own, or of its warp or warp group."""
+    if spec.way.by_group:
+        return spec.block[2] // spec.way.shape[2]
     if spec.way.by_warp and spec.warp is not None:
         m, n, k = spec.way.shape
         return spec.warp[0] // m * (spec.warp[1] // n) * (spec.block[2] // k)

@@ -1,4 +1,4 @@
-"""Warp groups on the GPU: every tile that matmul uses, in every layout, at ragged sizes, with and without an epilogue."""
+"""Warp groups on the GPU: every tile that matmul uses, in every layout, at ragged sizes, with an epilogue too."""
 
 from __future__ import annotations
 
