@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,7 +18,7 @@ from gemmgen.spec.model import Spec
 
 PROJECT = "planned"
 COMPILER = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
-CMAKE = shutil.which("cmake")
+CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 MAIN = """
 #include <planned/rt/plan.hpp>
@@ -30,19 +31,30 @@ int main() {
     rt::Call c;
     rt::Limits limits;
     unsigned long long a[3];
-    while (std::scanf("%%d %%lld %%lld %%lld %%lld %%lld %%lld %%llu %%llu %%llu %%f %%f %%lld %%lld", &which, &c.M,
+    int beside;
+    while (std::scanf("%%d %%lld %%lld %%lld %%lld %%lld %%lld %%llu %%llu %%llu %%f %%f %%lld %%lld %%d", &which, &c.M,
                       &c.N, &c.K, &c.leading[0], &c.leading[1], &c.leading[2], &a[0], &a[1], &a[2], &c.alpha, &c.beta,
-                      &limits.grid_y, &limits.span) == 14) {
+                      &limits.grid_y, &limits.span, &beside) == 15) {
+        for (int x = 0; x < beside; ++x) {
+            unsigned long long address;
+            if (std::scanf("%%lld %%llu", &c.beside_leading[x], &address) != 2) return 1;
+            c.beside_address[x] = address;
+        }
         for (int x = 0; x < 3; ++x) c.address[x] = a[x];
         rt::Decided d;
         rt::Status status = rt::decide(*specs[which], c, d, limits);
         std::printf("call\\t%%d\\t%%s\\t%%s\\t%%zu\\n", status.code, status.message.c_str(),
                     d.variant ? d.variant->label : "", d.workspace);
-        if (status) status = rt::launches(*specs[which], d, [](const rt::Launch& l) {
+        if (status) status = rt::launches(*specs[which], d, [&](const rt::Launch& l) {
+            std::string own;
+            for (int x = 0; x < specs[which]->beside_count; ++x) {
+                own += " " + std::to_string(rt::beside_offset(*specs[which], x, l, d.call));
+                own += " " + std::to_string(d.call.beside_leading[x]);
+            }
             std::printf("launch\\t%%d\\t%%lld %%lld %%lld\\t%%lld %%lld %%lld\\t%%a %%a\\t%%lld %%lld %%lld\\t"
-                        "%%lld %%lld %%lld %%lld\\t%%d %%d\\n", int(l.part), l.grid[0], l.grid[1], l.grid[2], l.M, l.N,
-                        l.K, l.alpha, l.beta, l.offset[0], l.offset[1], l.offset[2], l.leading[0], l.leading[1],
-                        l.leading[2], l.ldw, l.to_workspace, l.dependent);
+                        "%%lld %%lld %%lld %%lld\\t%%d %%d\\t%%s\\n", int(l.part), l.grid[0], l.grid[1], l.grid[2], l.M,
+                        l.N, l.K, l.alpha, l.beta, l.offset[0], l.offset[1], l.offset[2], l.leading[0], l.leading[1],
+                        l.leading[2], l.ldw, l.to_workspace, l.dependent, own.c_str());
             return rt::Status();
         });
     }
@@ -75,11 +87,11 @@ def missing_to_build() -> str | None:
 
 
 def uncompiled(specs: Iterable[Spec], arch: str = "sm_90") -> list[Exported]:
-    """Specs as an export describes them, with a byte in place of every cubin and no PTX."""
+    """Specs as an export describes them, with a few bytes in place of every cubin and PTX."""
     found = []
     for i, spec in enumerate(specs):
         made = described(spec, arch, f"{spec.name}_{i}", PROJECT)  # fixtures share names
-        found.append(replace(made, kernels=tuple(replace(k, cubin=b"\0") for k in made.kernels)))
+        found.append(replace(made, kernels=tuple(replace(k, cubin=b"\0", ptx=b"// \0\0") for k in made.kernels)))
     return found
 
 

@@ -116,6 +116,15 @@ def test_the_commands_of_the_page_build_a_project(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.full
 @buildable
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed: the example needs the CUDA toolkit")
+def test_the_example_builds_with_the_toolkit(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parent.parent / "examples" / "cpp", tmp_path / "example")
+    gemmgen.export([gemmgen.load(n) for n in ("gemm_bias_gelu", "splitk")], tmp_path / "example" / "kernels", "sm_90")
+    assert (build_project(tmp_path / "example") / "example").is_file()
+
+
+@pytest.mark.full
+@buildable
 @pytest.mark.parametrize("name", LADDER)
 def test_every_rung_builds(name: str, tmp_path: Path) -> None:
     gemmgen.export(gemmgen.load(name), tmp_path / "kernels", "sm_90")
@@ -131,7 +140,7 @@ def test_winners_for_shapes_build_with_their_choice(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     assert run_command(["export", "--shapes", str(shapes), "-o", str(folder), "--arch", "sm_90"]) == 0
     header = (folder / "include/kernels/kernels.hpp").read_text()
-    assert "{4096, 4096, 4096, matmul::gemm" in header and "{16, 4096, 4096, matmul_2::gemm" in header
+    assert "{4096, 4096, 4096, matmul::gemm" in header and "matmul_2::gemm" in header
     (folder / "main.cpp").write_text((folder / "main.cpp").read_text() + CHOICE_IS_USED)
     build_project(folder)
 
@@ -175,23 +184,28 @@ def test_kernels_that_are_the_same_text_are_embedded_once() -> None:
     assert reductions == ["splitk_exact_reduce", "splitk_guarded_unaligned_C_reduce"]
 
 
-def test_a_kernels_own_operands_become_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a parameter list has beyond the known names, a caller passes by that name."""
-    from dataclasses import replace
-
+def test_operands_of_an_epilogue_become_arguments() -> None:
+    """Under the names of the kernels' parameters, each with its leading dimension where it is a matrix."""
     from gemmgen.export.tables import header_text, source_text
-    from gemmgen.ir.kernel import Param
-    from gemmgen.ir.nodes import Array
 
-    made = described(gemmgen.load("naive"), "sm_90", "naive", "kernels")
-    bias = Param("bias", "pointer", Array("bias", "global", shape=None, const=True), why="one per column")
-    scale = Param("scale", "float")
-    kernels = tuple(replace(k, ir=replace(k.ir, params=(*k.ir.params, bias, scale))) for k in made.kernels)
-    made = replace(made, kernels=kernels, extras=(bias, scale))
+    spec = gemmgen.load(FIXTURES / "epilogue_chain.gemm")
+    made = described(spec, "sm_90", "fused", "kernels")
     header, source = header_text(made, "kernels"), source_text(made, "kernels")
-    assert "const float* bias = nullptr;  // one per column" in header and "float scale = 1.0f;" in header
-    assert "extra[0].pointer = a.bias;" in header and "extra[1].real = a.scale;" in header
-    assert "{rt::Kind::pointer, rt::Source::extra, 0}" in source and "{rt::Kind::real, rt::Source::extra, 1}" in source
+    assert "const float* scale_a = nullptr;  // a factor for each row of C" in header
+    assert "void* aux = nullptr;" in header and "long long ldresidual = 0;  // 0: packed" in header
+    assert "r.call.beside_leading[4] = a.ldresidual;" in header
+    assert (
+        "{rt::Kind::pointer, rt::Source::beside, 2}" in source and "{rt::Kind::size, rt::Source::leading, 4}" in source
+    )
+    assert '{"aux", "bf16", true, true, 2, true}' in source
+
+
+def test_the_check_knows_every_entry_of_an_epilogue() -> None:
+    from gemmgen.export.chains import chain_text
+
+    made = described(gemmgen.load(FIXTURES / "epilogue_chain.gemm"), "sm_90", "fused", "kernels")
+    steps = re.findall(r"v = v\.(\w+)\(", chain_text(made))
+    assert steps == ["scale", "scale", "add", "keep", "gelu_tanh", "clamp", "add"]
 
 
 # --- The command, and what it refuses ---------------------------------------------------------------------------------
@@ -222,6 +236,7 @@ def test_a_second_export_replaces_the_files_of_the_first(tmp_path: Path) -> None
         (["export"], 2, "there is nothing to export; name a spec, or give --shapes FILE"),
         (["export", "naive", "naive"], 2, "are both kernel naive; give one kernel another name"),
         (["export", "tma", "--arch", "sm_80"], 2, "tma needs compute capability 9.0, and sm_80 is below it"),
+        (["export", "naive", "--set", "batched=on"], 2, "naive computes batches, which an export does not launch"),
         (["export", "naive", "--shapes", "none.txt"], 1, "none.txt: no such file"),
         (["export", "--shapes", "bad.txt"], 2, "bad.txt:2: '12x' is not a size"),
         (["export", "--shapes", "empty.txt"], 2, "empty.txt has no size; write one per line"),

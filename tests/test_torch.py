@@ -79,6 +79,29 @@ def test_linear_is_torchs_own_with_its_activation(dtype: Any, activation: str) -
     torch.testing.assert_close(mine, theirs)
 
 
+def test_a_layer_on_the_gpu_is_one_call_with_its_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of operands as they lie: the weight is a transposed view, and no parameter reaches the kernel."""
+    from gemmgen.torch import backend
+
+    calls: list[dict[str, Any]] = []
+
+    def product(a: Any, b: Any, out: Any, **epilogue: Any) -> None:
+        assert type(b) is torch.Tensor and not (a.requires_grad or b.requires_grad)
+        out.copy_(backend.activated(a @ b + epilogue.get("bias", 0), epilogue.get("activation", "none")))
+        calls.append({"stride": b.stride(), **epilogue})
+
+    monkeypatch.setattr(backend, "gemmgen_matmul", product)
+    x, w, b = random(2, 6, 5), torch.nn.Parameter(random(3, 5)), random(3)
+    got = backend.linear_on_gpu(x, w, b, activation="gelu")
+    torch.testing.assert_close(got, torch.nn.functional.gelu(torch.nn.functional.linear(x, w, b)))
+    torch.testing.assert_close(backend.matmul_on_gpu(x, random(5, 3).new_ones(5, 3)), x @ torch.ones(5, 3))
+    assert [c.get("activation") for c in calls] == ["gelu", None] and calls[0]["stride"] == (1, 5)
+    assert backend.linear_on_gpu(random(0, 5), w, b).shape == (0, 3) and len(calls) == 2
+    for shapes in SHAPES:
+        one, other = (random(*s) for s in shapes)
+        torch.testing.assert_close(backend.matmul_on_gpu(one, other), one @ other)
+
+
 # --- Transformations ------------------------------------------------------------------------------------------------
 
 

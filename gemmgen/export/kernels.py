@@ -15,12 +15,12 @@ from gemmgen.ir.variant import EXACT, GUARDED, Variant
 from gemmgen.launch.placement import OPERANDS
 
 if TYPE_CHECKING:
-    from gemmgen.ir.kernel import KernelIR, Param
+    from gemmgen.ir.kernel import KernelIR
     from gemmgen.ir.program import Part, Program
     from gemmgen.spec.model import Spec
 
 KNOWN = ("M", "N", "K", "alpha", "A", "lda", "B", "ldb", "beta", "C", "ldc", "W", "ldw")
-"""The parameters that the launcher fills in for every kernel; others are a spec's own operands."""
+"""The parameters that the launcher fills in for every kernel; others are operands of the epilogue."""
 PARTS: tuple[Part, ...] = ("first", "main", "then")
 SUFFIX = {"first": "_scale", "main": "", "then": "_reduce"}
 Kind: TypeAlias = Literal["int", "size", "float", "pointer", "tensormap"]
@@ -42,8 +42,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Exported:
-    """A spec in an export: ``variants``, the fastest first, with the number of each one's kernel by part, -1 for none;
-    ``extras`` are the parameters of its kernels beyond the KNOWN ones, each once."""
+    """A spec in an export: ``variants``, the fastest first, with the number of each one's kernel by part (-1: none)."""
 
     spec: Spec
     name: str
@@ -51,15 +50,15 @@ class Exported:
     program: Program
     variants: tuple[tuple[Variant, str, tuple[int, int, int]], ...]
     kernels: tuple[Kernel, ...]
-    extras: tuple[Param, ...]
 
 
 def variants_of(program: Program) -> Iterator[tuple[Variant, str]]:
     """The variants to export, with their labels: whole tiles; any size; and any size with narrow accesses to those
-    operands whose rows are not aligned, which are named behind the label where they are not all."""
+    operands whose rows are not aligned, which are named behind the label where they are not all. Operands that no
+    kernel of the spec reads so have none."""
     yield EXACT, "exact"
     items = {x.name: x.dtype.bytes for x in program.matrices}
-    wide = [name for name in OPERANDS if program.alignment[name] > items[name]]
+    wide = [x for x in OPERANDS if program.alignment[x] > items[x] and x not in program.aligned]
     for count in range(len(wide) + 1):
         for narrow in combinations(wide, count):
             align = tuple((x, items[x] if x in narrow else VECTOR_BYTES) for x in OPERANDS)
@@ -73,6 +72,10 @@ def described(spec: Spec, arch: str, name: str, project: str) -> Exported:
 
     program = lower(spec, EXACT).program
     assert program is not None
+    if program.batched:
+        raise ArgumentError(
+            f"{spec.name} computes batches, which an export does not launch; take batched out of its use"
+        )
     kernels: dict[str, tuple[int, Kernel]] = {}
     rows = []
     for variant, label in variants_of(program):
@@ -83,7 +86,9 @@ def described(spec: Spec, arch: str, name: str, project: str) -> Exported:
             numbers[ir.part] = number
         rows.append((variant, label, (numbers["first"], numbers["main"], numbers["then"])))
     made = tuple(kernel for _, kernel in kernels.values())
-    return Exported(spec, name, arch, program, tuple(rows), made, _extras(spec, made))
+    arch = next((x for x in (kernel.ir.target(arch) for kernel in made) if x != arch), arch)
+    _refuse_unknown(spec, program, made)
+    return Exported(spec, name, arch, program, tuple(rows), made)
 
 
 def _named(ir: KernelIR, name: str, project: str) -> Kernel:
@@ -106,16 +111,26 @@ def _code(ir: KernelIR) -> str:
     return re.sub(r"//[^\n]*", "", emit_cuda(replace(ir, name="kernel")))
 
 
-def _extras(spec: Spec, kernels: Sequence[Kernel]) -> tuple[Param, ...]:
-    found: dict[str, Param] = {}
+def own_names(program: Program) -> dict[str, tuple[str, int]]:
+    """What each parameter of an epilogue is: an operand beside A, B and C ("beside") or its leading dimension."""
+    found = {}
+    for i, x in enumerate(program.beside):
+        found[x.name] = ("beside", i)
+        if x.matrix is not None:
+            found[x.matrix.leading] = ("leading", i)
+    return found
+
+
+def _refuse_unknown(spec: Spec, program: Program, kernels: Sequence[Kernel]) -> None:
+    """Raise ArgumentError for a kernel that the launcher has no arguments for."""
+    names = {*KNOWN, *own_names(program)}
     for kernel in kernels:
         for m in kernel.ir.tensor_maps:
             if m.operand not in OPERANDS:
                 raise ArgumentError(f"{spec.name} has a tensor map of {m.operand}; an export makes them of A, B and C")
         for p in kernel.ir.params:
-            if p.kind != "tensormap" and p.name not in KNOWN:
-                found.setdefault(p.name, p)
-    return tuple(found.values())
+            if p.kind != "tensormap" and p.name not in names:
+                raise ArgumentError(f"{spec.name} has a parameter {p.name}, which an export cannot fill in")
 
 
 def compiled(exported: Exported) -> Exported:
@@ -129,7 +144,7 @@ def _compiled(kernel: Kernel, exported: Exported) -> Kernel:
     from gemmgen.runtime.nvrtc import compile_cubin, compile_ptx
     from gemmgen.spec.effort import slow_to_compile
 
-    arch, slow = exported.arch, slow_to_compile(exported.spec)
+    arch, slow = kernel.ir.target(exported.arch), slow_to_compile(exported.spec)
     found = compile_cubin(kernel.source, arch, name=kernel.name, slow=slow)
     ptx = compile_ptx(kernel.source, arch, name=kernel.name, slow=slow) if arch[-1].isdigit() else ""
     return replace(kernel, cubin=found.cubin, ptx=ptx.encode() + b"\0" if ptx else b"")

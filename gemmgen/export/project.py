@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, escaped
+from gemmgen.export.chains import chain_name, chain_text
 from gemmgen.export.kernels import Exported, compiled, described
-from gemmgen.export.tables import MOST_MAPS, MOST_PARAMETERS, header_text, source_text
+from gemmgen.export.tables import MOST_BESIDE, MOST_MAPS, MOST_PARAMETERS, header_text, source_text
 from gemmgen.export.writing import check_folder, write_folder
 
 if TYPE_CHECKING:
+    from gemmgen.dispatch.select import Choice
     from gemmgen.spec.model import Spec
 
     Shape = tuple[int, int, int]
@@ -23,6 +26,15 @@ OWN_NAMES = frozenset({"rt", "gemm", "prepare", "workspace_bytes", "Arguments", 
 """What a namespace of a project has beside its kernels, and two functions that nvcc declares before any text."""
 NEUTRAL = "kernels"
 """The project of a folder whose name makes none."""
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A shape, and the name of the kernel for it; a ``swapped`` one is called with B^T, A^T and C^T."""
+
+    shape: Shape
+    name: str
+    swapped: bool = False
 
 
 def export(
@@ -38,19 +50,19 @@ def export(
     specs = _specs(spec)
     chosen = _chosen(shapes)
     project = project_name(folder)
-    named = _named([*specs, *(s for _, s in chosen)])
+    named = _named([*specs, *(s for _, s, _ in chosen)])
     if not named:
         raise ArgumentError("there is nothing to export; pass a spec, or shapes")
     targets = {name: _arch(s, arch) for name, s in named.items()}
     target = check_folder(Path(folder))
     made = [compiled(described(s, targets[name], name, project)) for name, s in named.items()]
     names = {s: name for name, s in named.items()}
-    winners = [(shape, names[s]) for shape, s in chosen]
+    winners = [Winner(shape, names[s], swapped) for shape, s, swapped in chosen]
     return write_folder(target, project_files(made, project, target.name, winners))
 
 
 def project_files(
-    made: Sequence[Exported], project: str, folder: str, winners: Sequence[tuple[Shape, str]] = ()
+    made: Sequence[Exported], project: str, folder: str, winners: Sequence[Winner] = ()
 ) -> dict[str, bytes]:
     """Every file of a project by its path inside the folder."""
     values = _values(made, project, folder, winners)
@@ -97,18 +109,18 @@ def _specs(spec: Spec | Sequence[Spec]) -> list[Spec]:
     return found
 
 
-def _chosen(shapes: Iterable[Shape]) -> list[tuple[Shape, Spec]]:
-    """Each shape with the spec that ``matmul`` uses for it."""
+def _chosen(shapes: Iterable[Shape]) -> list[tuple[Shape, Spec, bool]]:
+    """Each shape with the spec that ``matmul`` uses for it, and whether that is called with operands swapped."""
     from gemmgen.diagnostics import whole_number
     from gemmgen.dispatch.matmul import choice_for
 
-    found: dict[Shape, Spec] = {}
+    found: dict[Shape, Choice] = {}
     for shape in shapes:
         if not isinstance(shape, (list, tuple)) or len(shape) != 3:
             raise ArgumentError(f"shapes has {shape!r}; a shape is (M, N, K)")
         m, n, k = (whole_number(name, x, 1) for name, x in zip("MNK", shape, strict=True))
-        found[m, n, k] = choice_for(m, n, k).spec
-    return list(found.items())
+        found[m, n, k] = choice_for(m, n, k)
+    return [(shape, choice.spec, choice.swapped) for shape, choice in found.items()]
 
 
 def _named(specs: Iterable[Spec]) -> dict[str, Spec]:
@@ -145,22 +157,17 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def _values(
-    made: Sequence[Exported], project: str, folder: str, winners: Sequence[tuple[Shape, str]]
-) -> dict[str, str]:
+def _values(made: Sequence[Exported], project: str, folder: str, winners: Sequence[Winner]) -> dict[str, str]:
     from gemmgen.runtime.target import ALONE
     from gemmgen.text.numbers import counted
     from gemmgen.version import __version__
 
-    first = winners[0][1] if winners else made[0].name
-    rows = [
-        f"        {{{m}, {n}, {k}, {name}::gemm, {name}::workspace_bytes, {name}::prepare}},"
-        for (m, n, k), name in winners
-    ]
+    first = winners[0].name if winners else made[0].name
     values = {
         "INCLUDES": "\n".join(f'#include "{x.name}.hpp"' for x in made),
         "SOURCES": "\n".join(f"  src/{x.name}.cpp" for x in made),
-        "ENTRIES": "\n".join(f"    {{&{x.name}::spec, {x.name}::loaded}}," for x in made),
+        "ENTRIES": "\n".join(f"    {{&{x.name}::spec, {x.name}::loaded, {chain_name(x)}}}," for x in made),
+        "CHAINS": "\n".join(map(chain_text, made)),
         "SUMMARY": f"{counted(len(made), 'GEMM kernel')} with a launcher.",
         "ROWS": "\n".join(map(_row, made)),
         "FIRST": first,
@@ -171,7 +178,8 @@ def _values(
         "ALONE": ", ".join(map(str, sorted(ALONE))),
         "MOST_PARAMETERS": str(MOST_PARAMETERS),
         "MOST_MAPS": str(MOST_MAPS),
-        "WINNERS": "\n".join(row[4:] for row in rows),
+        "MOST_BESIDE": str(MOST_BESIDE),
+        "WINNERS": "\n".join(map(_winner_row, winners)),
     }
     chosen = (
         f"\n`{project}::gemm(args)` chooses among the kernels by the shape: that of the nearest of the shapes that were"
@@ -179,6 +187,11 @@ def _values(
     )
     header = _filled("choice.hpp", values) if winners else ""
     return {**values, "CHOICE": header, "CHOICE_NOTE": chosen if winners else ""}
+
+
+def _winner_row(w: Winner) -> str:
+    calls = f"{w.name}::gemm, {w.name}::workspace_bytes, {w.name}::prepare"
+    return f"    {{{', '.join(map(str, w.shape))}, {calls}, {'true' if w.swapped else 'false'}}},"
 
 
 def _row(x: Exported) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gemmgen.export.kernels import KNOWN
+from gemmgen.cuda.layout import wrap_comment
+from gemmgen.export.kernels import KNOWN, own_names
 from gemmgen.launch.placement import OPERANDS
 from gemmgen.lower.lines import elements_a_block
 from gemmgen.runtime.launch import OPT_IN_ABOVE
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
 
 MOST_PARAMETERS = 64
 MOST_MAPS = 8
+MOST_BESIDE = 8
 LINE = 116
 """Characters of a line of embedded bytes."""
 
 _KINDS = {"int": "integer", "size": "size", "float": "real", "pointer": "pointer", "tensormap": "map"}
 _SKIPPED = {"never": "never", "beta is 1": "beta_is_1", "K is 0": "k_is_0"}
-_C_TYPES = {"int": "int", "size": "unsigned long long", "float": "float"}
-_DEFAULTS = {"int": "0", "size": "0", "float": "1.0f", "pointer": "nullptr"}
 
 
 def source_text(x: Exported, project: str) -> str:
@@ -43,7 +43,8 @@ def source_text(x: Exported, project: str) -> str:
     for i, kernel in enumerate(x.kernels):
         lines += [*_bytes(f"cubin{i}", kernel.cubin), *(_bytes(f"ptx{i}", kernel.ptx) if kernel.ptx else [])]
         lines += [*_parameters(i, kernel, x), ""]
-    lines += [*_kernel_table(x), *_variant_table(x), *_step_table(x.program.steps), "", "}  // namespace", ""]
+    lines += [*_kernel_table(x), *_variant_table(x), *_step_table(x.program.steps)]
+    lines += [*_beside_table(x), "", "}  // namespace", ""]
     return "\n".join([*lines, *_spec(x), "", f"}}  // namespace {x.name}", f"}}  // namespace {project}", ""])
 
 
@@ -60,10 +61,10 @@ def _bytes(name: str, data: bytes) -> list[str]:
 
 
 def _parameters(i: int, kernel: Kernel, x: Exported) -> list[str]:
-    extras = [p.name for p in x.extras]
+    own = own_names(x.program)
     maps = {m.name: at for at, m in enumerate(kernel.ir.tensor_maps)}
     assert len(kernel.ir.params) <= MOST_PARAMETERS and len(maps) <= MOST_MAPS
-    rows = [_parameter(p, maps, extras) for p in kernel.ir.params]
+    rows = [_parameter(p, maps, own) for p in kernel.ir.params]
     lines = [f"const rt::Parameter parameters{i}[] = {{", *rows, "};"]
     if maps:
         boxes = [f"    {{rt::{m.operand}, {{{m.box[0]}, {m.box[1]}}}, {m.swizzle}}}," for m in kernel.ir.tensor_maps]
@@ -71,13 +72,13 @@ def _parameters(i: int, kernel: Kernel, x: Exported) -> list[str]:
     return lines
 
 
-def _parameter(p: Param, maps: dict[str, int], extras: list[str]) -> str:
+def _parameter(p: Param, maps: dict[str, int], own: dict[str, tuple[str, int]]) -> str:
     if p.kind == "tensormap":
         source, index = "map", maps[p.name]
     elif p.name in KNOWN:
         source, index = p.name, 0
     else:
-        source, index = "extra", extras.index(p.name)
+        source, index = own[p.name]
     return f"    {{rt::Kind::{_KINDS[p.kind]}, rt::Source::{source}, {index}}},"
 
 
@@ -114,6 +115,18 @@ def _step_table(steps: Iterable[Step]) -> list[str]:
     return ["const rt::Step steps[] = {", *rows, "};"]
 
 
+def _beside_table(x: Exported) -> list[str]:
+    if not x.program.beside:
+        return []
+    assert len(x.program.beside) <= MOST_BESIDE
+    rows = [
+        f'    {{"{e.name}", "{e.dtype}", {_bool("m" in e.dims)}, {_bool("n" in e.dims)}, {e.dtype.bytes}, '
+        f"{_bool(e.written)}}},"
+        for e in x.program.beside
+    ]
+    return ["const rt::Beside beside[] = {", *rows, "};"]
+
+
 def _spec(x: Exported) -> list[str]:
     p = x.program
     number = "".join(c for c in x.arch if c.isdigit())
@@ -128,7 +141,8 @@ def _spec(x: Exported) -> list[str]:
         *(f"    {line}" for line in matrices),
         "    },",
         f"    {{{', '.join(map(str, p.tile))}}}, {p.looks_ahead}, {p.persistent}, {p.group}, {parts},",
-        f"    steps, {len(p.steps)}, variants, {len(x.variants)}, kernels, {len(x.kernels)}, {len(x.extras)}}};",
+        f"    steps, {len(p.steps)}, variants, {len(x.variants)}, kernels, {len(x.kernels)},",
+        f"    {'beside' if p.beside else 'nullptr'}, {len(p.beside)}}};",
     ]
 
 
@@ -137,8 +151,7 @@ def header_text(x: Exported, project: str) -> str:
     types = ", ".join(pointer_type(x, name) for name in OPERANDS)
     spec = x.spec.to_text(comment=False).splitlines()
     base = f"rt::Arguments<{types}>"
-    takes = _own_arguments(x, base) if x.extras else [f"using Arguments = {base};"]
-    request = "rt::request(a, extra)" if x.extras else "rt::request(a)"
+    takes = _own_arguments(x, base) if x.program.beside else [f"using Arguments = {base};"]
     return "\n".join(
         [
             f"// Made by gemmgen: {x.name}, compiled for {x.arch}.",
@@ -164,16 +177,17 @@ def header_text(x: Exported, project: str) -> str:
             "// Loads all kernels now. Without it a call loads those that it needs.",
             "inline rt::Status prepare() { return loaded().all(); }",
             "",
+            *_request(x),
             "inline rt::Status workspace_bytes(const Arguments& a, std::size_t& bytes)",
             "{",
-            "    return rt::workspace_of_call(spec, a, bytes);",
+            "    return rt::workspace_of(spec, request(a), bytes);",
             "}",
             "",
-            "// C = alpha * (A @ B) + beta * C, enqueued on a.stream in the current context. Waits for nothing.",
+            *wrap_comment(f"C = {formula(x)}."),
+            "// Enqueued on a.stream in the current context; waits for nothing.",
             "inline rt::Status gemm(const Arguments& a)",
             "{",
-            *_extra_values(x),
-            f"    return rt::run(spec, loaded(), {request});",
+            "    return rt::run(spec, loaded(), request(a));",
             "}",
             "",
             f"}}  // namespace {x.name}",
@@ -189,25 +203,36 @@ def pointer_type(x: Exported, name: str) -> str:
     return "void" if dtype.alias else dtype.c
 
 
+def formula(x: Exported) -> str:
+    """What a kernel computes, its epilogue included."""
+    return " -> ".join(["alpha * (A @ B) + beta * C", *x.spec.epilogue])
+
+
 def _own_arguments(x: Exported, base: str) -> list[str]:
-    """The arguments with a spec's own operands, named as its kernels' parameters."""
+    """The arguments with the operands of the epilogue, named as its kernels' parameters."""
     members = []
-    for p in x.extras:
-        if p.kind == "pointer":
-            assert p.array is not None
-            kind = "void" if p.array.dtype.alias else p.array.dtype.c
-            declared = f"{'const ' if p.array.const else ''}{kind}* {p.name}"
-        else:
-            declared = f"{_C_TYPES[p.kind]} {p.name}"
-        members.append(f"    {declared} = {_DEFAULTS[p.kind]};" + (f"  // {p.why}" if p.why else ""))
+    for e in x.program.beside:
+        kind = "void" if e.dtype.alias else e.dtype.c
+        members.append(
+            f"    {'' if e.written else 'const '}{kind}* {e.name} = nullptr;" + (f"  // {e.why}" if e.why else "")
+        )
+        if e.matrix is not None:
+            members.append(f"    long long {e.matrix.leading} = 0;  // 0: packed")
     return [f"struct Arguments : {base} {{", *members, "};"]
 
 
-def _extra_values(x: Exported) -> list[str]:
-    if not x.extras:
-        return []
-    fills = [f"    extra[{i}].{_KINDS[p.kind]} = a.{p.name};" for i, p in enumerate(x.extras)]
-    return [f"    rt::Value extra[{len(x.extras)}] = {{}};", *fills]
+def _request(x: Exported) -> list[str]:
+    fills = []
+    for i, e in enumerate(x.program.beside):
+        fills.append(f"    r.call.beside_address[{i}] = reinterpret_cast<std::uintptr_t>(a.{e.name});")
+        if e.matrix is not None:
+            fills.append(f"    r.call.beside_leading[{i}] = a.{e.matrix.leading};")
+    if not fills:
+        return ["inline rt::Request request(const Arguments& a) { return rt::request(a); }", ""]
+    return [
+        "inline rt::Request request(const Arguments& a)", "{", "    rt::Request r = rt::request(a);", *fills,
+        "    return r;", "}", "",
+    ]  # fmt: skip
 
 
 def _bool(value: bool) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from gemmgen.dispatch.matmul import matmul as gemmgen_matmul
-from gemmgen.ir.types import F32
+from gemmgen.ir.types import BF16, F16, F32
 from gemmgen.torch.checks import linear_shape, matmul_shape
 
-KERNELS = frozenset(getattr(torch, t.numpy) for t in (F32,))
+KERNELS = frozenset(getattr(torch, t.numpy) for t in (F32, BF16, F16))
 """The types that ``gemmgen.matmul`` has kernels for. Products of others are torch's own."""
 
 
@@ -21,12 +21,28 @@ def matmul_on_host(a: Any, b: Any, *, precision: str = "exact") -> Any:
 
 
 def matmul_on_gpu(a: Any, b: Any, *, precision: str = "exact") -> Any:
-    """The product by gemmgen's kernels; by torch where there is none for the type, or for a batch of B."""
+    """The product by gemmgen's kernels; by torch where there is none for the type."""
+    if precision == "exact" and a.dtype is b.dtype and a.dtype in KERNELS and a.dim() == b.dim() == 2:
+        return _of_matrices(a, b)
     shape = matmul_shape(a, b, precision)
-    if a.dtype not in KERNELS or b.dim() > 2:
+    if a.dtype not in KERNELS:
         return torch.matmul(a, b).contiguous()
     out = a.new_empty(shape)
-    _product(_matrix(a), plain(b), _matrix(out))
+    if b.dim() == 2:
+        _product(_matrix(a), plain(b), _matrix(out), **_with(precision))
+    elif out.numel():
+        many = out.shape[:-2]
+        _product(_batch(a, many), _batch(b, many), out.view(-1, *out.shape[-2:]), **_with(precision))
+    return out
+
+
+def _of_matrices(a: Any, b: Any) -> Any:
+    """The product of two matrices, looked at no more than a kernel needs: what does not fit, it refuses."""
+    if a.shape[1] != b.shape[0] or a.device != b.device:
+        matmul_shape(a, b, "exact")
+    a, b = plain(a), plain(b)
+    out = a.new_empty((a.shape[0], b.shape[1]))
+    _product(a, b, out)
     return out
 
 
@@ -37,15 +53,18 @@ def linear_on_host(x: Any, weight: Any, bias: Any = None, *, activation: str = "
 
 
 def linear_on_gpu(x: Any, weight: Any, bias: Any = None, *, activation: str = "none", precision: str = "exact") -> Any:
-    """The layer with gemmgen's product. The weight is read as it lies, which is transposed."""
+    """The layer as one kernel of gemmgen: bias and activation are its epilogue, and the weight is read as it lies."""
     shape = linear_shape(x, weight, bias, activation, precision)
     if x.dtype not in KERNELS:
         return activated(torch.nn.functional.linear(x, weight, bias), activation).contiguous()
     out = x.new_empty(shape)
-    _product(_matrix(x), plain(weight).t(), _matrix(out))
+    named: dict[str, Any] = _with(precision)
     if bias is not None:
-        out.add_(bias.detach())
-    return activated(out, activation)
+        named["bias"] = plain(bias).contiguous()
+    if activation != "none":
+        named["activation"] = activation
+    _product(_matrix(x), plain(weight).t(), _matrix(out), **named)
+    return out
 
 
 def activated(x: Any, activation: str) -> Any:
@@ -75,6 +94,19 @@ def _matrix(x: Any) -> Any:
     return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
 
 
-def _product(a: Any, b: Any, out: Any) -> None:
+def _batch(x: Any, many: Any) -> Any:
+    """A tensor as a batch of matrices in one dimension, or the one matrix that all products share."""
+    x = plain(x)
+    if x.shape[:-2].numel() == 1:
+        return x.reshape(x.shape[-2:])
+    return x.expand(*many, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+
+
+def _with(precision: str) -> dict[str, Any]:
+    """The keyword of a precision that is not the default, which costs a call nothing."""
+    return {} if precision == "exact" else {"precision": precision}
+
+
+def _product(a: Any, b: Any, out: Any, **epilogue: Any) -> None:
     if out.numel():
-        gemmgen_matmul(a, b, out)
+        gemmgen_matmul(a, b, out, **epilogue)

@@ -1,4 +1,4 @@
-"""The operators, registered with torch: schemas, kernels, shapes for traces, gradients, autocast and vmap.
+"""The operators, registered with torch: schemas, kernels, shapes for traces, autocast and vmap.
 
 They are opaque to ``torch.compile``: one node of a graph each, with no break.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gemmgen.torch import backend
+from gemmgen.torch import backend, gradients
 from gemmgen.torch.checks import linear_shape, matmul_shape
 
 LIBRARY = torch.library.Library("gemmgen", "DEF")
@@ -30,8 +30,8 @@ def _register() -> None:
     LIBRARY.impl("linear", backend.linear_on_gpu, "CUDA")
     torch.library.register_fake(MATMUL, _matmul_fake, lib=LIBRARY)
     torch.library.register_fake(LINEAR, _linear_fake, lib=LIBRARY)
-    torch.library.register_autograd(MATMUL, _matmul_backward, setup_context=_keep_matmul, lib=LIBRARY)
-    torch.library.register_autograd(LINEAR, _linear_backward, setup_context=_keep_linear, lib=LIBRARY)
+    LIBRARY.impl("matmul", gradients.matmul, "Autograd", with_keyset=True)
+    LIBRARY.impl("linear", gradients.linear, "Autograd", with_keyset=True)
     torch.library.register_vmap(MATMUL, _matmul_vmap, lib=LIBRARY)
     torch.library.register_vmap(LINEAR, _linear_vmap, lib=LIBRARY)
     for device, key in (("cuda", "AutocastCUDA"), ("cpu", "AutocastCPU")):
@@ -48,78 +48,6 @@ def _matmul_fake(a: Any, b: Any, *, precision: str = "exact") -> Any:
 
 def _linear_fake(x: Any, weight: Any, bias: Any = None, *, activation: str = "none", precision: str = "exact") -> Any:
     return x.new_empty(linear_shape(x, weight, bias, activation, precision))
-
-
-# --- Gradients: products of the operands as they lie, transposed views included --------------------------------------
-
-
-def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
-    ctx.save_for_backward(*inputs)
-    ctx.precision = keyword_only_inputs["precision"]
-
-
-def _matmul_backward(ctx: Any, grad: Any) -> tuple[Any, Any]:
-    a, b = ctx.saved_tensors
-    wants_a, wants_b = ctx.needs_input_grad[:2]
-    return (
-        _to_shape(_matmul(grad, b.mT, ctx.precision), a) if wants_a else None,
-        _gradient_of_b(a, b, grad, ctx.precision) if wants_b else None,
-    )
-
-
-def _gradient_of_b(a: Any, b: Any, grad: Any, precision: str) -> Any:
-    if b.dim() == 2:  # one product over the rows of all matrices of a batch
-        return _matmul(_rows(a).mT, _rows(grad), precision)
-    return _to_shape(_matmul(a.mT, grad, precision), b)
-
-
-def _keep_linear(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
-    ctx.save_for_backward(*inputs, *([None] * (3 - len(inputs))))
-    ctx.given = len(inputs)  # a bias that was left out is no input
-    ctx.activation, ctx.precision = keyword_only_inputs["activation"], keyword_only_inputs["precision"]
-
-
-def _linear_backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
-    x, weight, bias = ctx.saved_tensors
-    wants_x, wants_weight, wants_bias = (*ctx.needs_input_grad, False)[:3]
-    if ctx.activation != "none":
-        before = torch.ops.gemmgen.linear(x, weight, bias, precision=ctx.precision)
-        grad = _through(grad, before, ctx.activation)
-    rows = _rows(grad)
-    found = (
-        _matmul(rows, weight, ctx.precision).reshape(x.shape) if wants_x else None,
-        _matmul(rows.mT, _rows(x), ctx.precision) if wants_weight else None,
-        rows.sum(0) if wants_bias else None,
-    )
-    return found[: ctx.given]
-
-
-def _through(grad: Any, before: Any, activation: str) -> Any:
-    """The gradient ahead of an activation, of the value that it was given."""
-    ops = torch.ops.aten
-    match activation:
-        case "relu":
-            return ops.threshold_backward(grad, before, 0)
-        case "gelu":
-            return ops.gelu_backward(grad, before)
-        case "gelu_tanh":
-            return ops.gelu_backward(grad, before, approximate="tanh")
-        case _:
-            inner = torch.sigmoid(before)  # torch's own operator for this has no gradient
-            return grad * inner * (1 + before * (1 - inner))
-
-
-def _matmul(a: Any, b: Any, precision: str) -> Any:
-    return torch.ops.gemmgen.matmul(a, b, precision=precision)
-
-
-def _rows(x: Any) -> Any:
-    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-
-
-def _to_shape(grad: Any, x: Any) -> Any:
-    """A gradient summed over the dimensions in which an operand was broadcast."""
-    return grad if grad.shape == x.shape else grad.sum_to_size(x.shape)
 
 
 # --- Autocast and vmap ----------------------------------------------------------------------------------------------
@@ -145,7 +73,7 @@ def _matmul_vmap(info: Any, in_dims: tuple[Any, ...], a: Any, b: Any, *, precisi
     """A vmapped dimension is one more of the batch, in front."""
     ranks = [x.dim() - (at is not None) for x, at in zip((a, b), in_dims, strict=True)]
     moved = [_in_front(x, at, max(ranks)) for x, at in zip((a, b), in_dims, strict=True)]
-    return _matmul(moved[0], moved[1], precision), 0
+    return torch.ops.gemmgen.matmul(moved[0], moved[1], precision=precision), 0
 
 
 def _in_front(x: Any, at: int | None, rank: int) -> Any:
@@ -167,7 +95,7 @@ def _linear_vmap(
     x = x if at is not None else x.unsqueeze(0).expand(info.batch_size, *x.shape)
     flat = x.reshape(x.shape[0], -1, x.shape[-1])  # one matrix for each of the vmapped weights
     weights = weight.movedim(of_weight, 0) if of_weight is not None else weight
-    out = _matmul(flat, weights.mT, precision)
+    out = torch.ops.gemmgen.matmul(flat, weights.mT, precision=precision)
     if bias is not None:
         out = out + (bias.movedim(of_bias, 0).unsqueeze(1) if of_bias is not None else bias)
     return backend.activated(out.reshape(*x.shape[:-1], out.shape[-1]), activation), 0

@@ -5,17 +5,29 @@ using Arguments = @FIRST@::Arguments;
 
 namespace rt {
 
-// A shape that was asked for at the export, and the kernel that gemmgen has for it.
+// A shape that was asked for at the export, and the kernel that gemmgen has for it: `swapped` says that it is called
+// with B^T, A^T and C^T, which lie as B, A and C do.
 struct Winner {
     long long m, n, k;
     Status (*gemm)(const @PROJECT@::Arguments&);
     Status (*workspace_bytes)(const @PROJECT@::Arguments&, std::size_t&);
     Status (*prepare)();
+    bool swapped;
 };
 
 constexpr Winner WINNERS[] = {
 @WINNERS@
 };
+
+inline @PROJECT@::Arguments taken(const Winner& w, @PROJECT@::Arguments a)
+{
+    if (w.swapped) {
+        std::swap(a.M, a.N);
+        std::swap(a.A, a.B);
+        std::swap(a.lda, a.ldb);
+    }
+    return a;
+}
 
 // Kinds of shapes: what suits one suits others of its kind.
 inline int kind_of(long long m, long long n, long long k)
@@ -62,10 +74,15 @@ inline rt::Status prepare()
 
 inline rt::Status workspace_bytes(const Arguments& a, std::size_t& bytes)
 {
-    return rt::winner(a.M, a.N, a.K).workspace_bytes(a, bytes);
+    const rt::Winner& w = rt::winner(a.M, a.N, a.K);
+    return w.workspace_bytes(rt::taken(w, a), bytes);
 }
 
 // C = alpha * (A @ B) + beta * C by the kernel for the shape, enqueued on a.stream in the current context.
-inline rt::Status gemm(const Arguments& a) { return rt::winner(a.M, a.N, a.K).gemm(a); }
+inline rt::Status gemm(const Arguments& a)
+{
+    const rt::Winner& w = rt::winner(a.M, a.N, a.K);
+    return w.gemm(rt::taken(w, a));
+}
 
 }  // namespace @PROJECT@

@@ -228,7 +228,7 @@ private:
 
 // --- Launching -------------------------------------------------------------------------------------------------------
 
-// The value of an extra operand of a kernel, as its parameter takes it.
+// A kernel's argument, as its parameter takes it.
 union Value {
     const void* pointer;
     unsigned long long size;
@@ -239,7 +239,6 @@ union Value {
 // A call with its memory: `workspace` must be aligned to 16 bytes.
 struct Request {
     Call call;
-    const Value* extra = nullptr;
     void* workspace = nullptr;
     std::size_t workspace_bytes = 0;
     CUstream stream = nullptr;
@@ -284,7 +283,8 @@ inline Status encode(const Driver& driver, const Spec& s, const TensorMap& m, co
     return code == CUDA_SUCCESS ? Status() : driver.failed("cuTensorMapEncodeTiled", code);
 }
 
-inline Value value_of(const Parameter& p, const Launch& l, const std::uintptr_t at[OPERANDS], const Request& r)
+inline Value value_of(const Spec& s, const Parameter& p, const Launch& l, const std::uintptr_t at[OPERANDS],
+                      const Request& r, const Call& call)
 {
     Value v{};
     const auto pointer = [](std::uintptr_t address) { return reinterpret_cast<const void*>(address); };
@@ -302,7 +302,10 @@ inline Value value_of(const Parameter& p, const Launch& l, const std::uintptr_t 
     case Source::ldb: v.size = l.leading[B]; break;
     case Source::ldc: v.size = l.leading[C]; break;
     case Source::ldw: v.size = l.ldw; break;
-    case Source::extra: v = r.extra[p.index]; break;
+    case Source::leading: v.size = call.beside_leading[p.index]; break;
+    case Source::beside:
+        v.pointer = pointer(call.beside_address[p.index] + beside_offset(s, p.index, l, call) * s.beside[p.index].item);
+        break;
     case Source::map: break;
     }
     return v;
@@ -330,7 +333,7 @@ inline Status start(const Driver& driver, CUdevice device, const Spec& s, Loaded
             if (!status) return status;
             pointers[i] = &maps[p.index];
         } else {
-            values[i] = value_of(p, launch, at, r);
+            values[i] = value_of(s, p, launch, at, r, call);
             pointers[i] = &values[i];
         }
     }
@@ -398,7 +401,7 @@ struct Arguments {
 };
 
 template <class TA, class TB, class TC>
-Request request(const Arguments<TA, TB, TC>& a, const Value* extra = nullptr)
+Request request(const Arguments<TA, TB, TC>& a)
 {
     Request r;
     r.call.M = a.M;
@@ -412,7 +415,6 @@ Request request(const Arguments<TA, TB, TC>& a, const Value* extra = nullptr)
         r.call.address[x] = reinterpret_cast<std::uintptr_t>(addresses[x]);
         r.call.leading[x] = leading[x];
     }
-    r.extra = extra;
     r.workspace = a.workspace;
     r.workspace_bytes = a.workspace_bytes;
     r.stream = a.stream;
@@ -420,11 +422,10 @@ Request request(const Arguments<TA, TB, TC>& a, const Value* extra = nullptr)
 }
 
 // The bytes of workspace that a call takes; 0 where it takes none.
-template <class TA, class TB, class TC>
-Status workspace_of_call(const Spec& s, const Arguments<TA, TB, TC>& a, std::size_t& bytes)
+inline Status workspace_of(const Spec& s, const Request& r, std::size_t& bytes)
 {
     Decided decided;
-    Status status = decide(s, request(a).call, decided);
+    Status status = decide(s, r.call, decided);
     bytes = decided.workspace;
     return status;
 }

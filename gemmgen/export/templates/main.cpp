@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -136,11 +137,38 @@ double unit_of(const rt::Matrix& m)
     return std::ldexp(1.0, is(m, "bf16") ? -8 : m.item == 4 ? -24 : -11);
 }
 
+// --- Epilogues: a value, and how far rounding may take a kernel's float from it -----------------------------------------
+
+const double U = std::ldexp(1.0, -24);
+
+struct Bounded {
+    double x, error;
+
+    static Bounded rounded(double x, double error) { return {x, error + U * std::fabs(x)}; }
+    Bounded add(double y) const { return rounded(x + y, error); }
+    Bounded scale(double y) const { return rounded(x * y, error * std::fabs(y)); }
+    Bounded relu() const { return {x > 0 ? x : 0, error}; }
+    Bounded clamp(double lo, double hi) const { return {x < lo ? lo : x > hi ? hi : x, error}; }
+    Bounded cast(int bits) const { return {x, error + std::ldexp(2 * (std::fabs(x) + error), -bits)}; }
+    Bounded keep(Bounded& aux) const { return aux = *this; }
+
+    // An activation whose slope is at most 1.13: its own rounding is a few units of its argument.
+    Bounded activation(double result) const { return {result, 1.13 * error + 12 * U * (std::fabs(x) + 1)}; }
+    Bounded gelu() const { return activation(0.5 * x * (1 + std::erf(x / std::sqrt(2.0)))); }
+    Bounded silu() const { return activation(x / (1 + std::exp(-x))); }
+    Bounded gelu_tanh() const
+    {
+        return activation(0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))));
+    }
+};
+
+@CHAINS@
 // --- One product -----------------------------------------------------------------------------------------------------
 
 struct Entry {
     const rt::Spec* spec;
     rt::Loaded& (*loaded)();
+    Bounded (*chain)(Bounded, Bounded*);  // null for an epilogue that this check does not know
 };
 
 const Entry ENTRIES[] = {
@@ -152,8 +180,11 @@ struct Case {
     float alpha, beta;
 };
 
+rt::Matrix as_matrix(const rt::Beside& e) { return {' ', e.type, e.item, true, e.item}; }
+
 struct Problem {
     std::vector<unsigned char> host[rt::OPERANDS];
+    std::vector<std::vector<unsigned char>> beside;
     rt::Request request;
 
     Problem(const rt::Spec& s, const Case& c)
@@ -173,6 +204,23 @@ struct Problem {
             host[x].resize(elements * m.item);
             for (std::size_t i = 0; i < elements; ++i) store(host[x], i, m, eighths(random));
         }
+        for (int e = 0; e < s.beside_count; ++e) {
+            const rt::Beside& b = s.beside[e];
+            const long long pitch = rt::beside_extent(s, b, request.call) + c.pad;
+            const std::size_t elements = std::size_t(pitch) * rt::beside_lines(s, b, request.call);
+            request.call.beside_leading[e] = pitch;
+            beside.emplace_back(elements * b.item);
+            for (std::size_t i = 0; i < elements; ++i) store(beside[e], i, as_matrix(b), eighths(random));
+        }
+    }
+
+    // Where in an operand of the epilogue the element beside C[i, j] is.
+    std::size_t beside_at(const rt::Spec& s, int e, long long i, long long j) const
+    {
+        rt::Launch launch{};
+        launch.row = i;
+        launch.column = j;
+        return rt::beside_offset(s, e, launch, request.call);
     }
 
     double at(const rt::Spec& s, rt::Operand x, long long i, long long j) const
@@ -182,13 +230,19 @@ struct Problem {
     }
 };
 
-// The number of elements that are further from the plain loop's than rounding allows.
-long long wrong_elements(const rt::Spec& s, const Problem& p, const std::vector<unsigned char>& result)
+bool near(double got, Bounded want, const rt::Matrix& m)
 {
+    return std::fabs(got - want.x) <= want.error + unit_of(m) * std::fabs(want.x);
+}
+
+// The number of elements that are further from the plain loop's than rounding allows.
+long long wrong_elements(const Entry& entry, const Problem& p, const std::vector<unsigned char>& result,
+                         const std::vector<std::vector<unsigned char>>& beside)
+{
+    const rt::Spec& s = *entry.spec;
     const rt::Call& call = p.request.call;
-    const double u = std::ldexp(1.0, -24), out = unit_of(s.matrices[rt::C]);
     const bool coarse = is(s.matrices[rt::A], "tf32") || s.matrices[rt::A].item == 1;  // tensor cores drop bits
-    const double product = 2 * (call.K + 1) * u + (coarse ? std::ldexp(1.0, -9) : 0);
+    const double product = 2 * (call.K + 1) * U + (coarse ? std::ldexp(1.0, -9) : 0);
     long long wrong = 0;
     for (long long i = 0; i < call.M; ++i)
         for (long long j = 0; j < call.N; ++j) {
@@ -198,36 +252,69 @@ long long wrong_elements(const rt::Spec& s, const Problem& p, const std::vector<
                 sum += term;
                 size += std::fabs(term);
             }
-            const double old = call.beta == 0 ? 0 : p.at(s, rt::C, i, j), want = call.alpha * sum + call.beta * old;
-            const double bound = product * std::fabs(call.alpha) * size + 2 * u * std::fabs(call.beta * old) +
-                                 out * std::fabs(want);
+            const double old = call.beta == 0 ? 0 : p.at(s, rt::C, i, j);
+            Bounded want = {call.alpha * sum + call.beta * old,
+                            product * std::fabs(call.alpha) * size + 2 * U * std::fabs(call.beta * old)};
+            Bounded operands[rt::MOST_BESIDE] = {};
+            for (int e = 0; e < s.beside_count; ++e)
+                operands[e].x = load(p.beside[e], p.beside_at(s, e, i, j), as_matrix(s.beside[e]));
+            want = entry.chain(want, operands);
             const std::size_t element = rt::offset_of(s, rt::C, i, j, call.leading[rt::C]);
-            wrong += !(std::fabs(load(result, element, s.matrices[rt::C]) - want) <= bound);
+            bool right = near(load(result, element, s.matrices[rt::C]), want, s.matrices[rt::C]);
+            for (int e = 0; e < s.beside_count; ++e) {
+                const rt::Matrix m = as_matrix(s.beside[e]);
+                if (s.beside[e].written) right = right && near(load(beside[e], p.beside_at(s, e, i, j), m), operands[e], m);
+            }
+            wrong += !right;
         }
     return wrong;
 }
+
+// The memory of a problem on the GPU, operands copied there, with the workspace that it takes.
+struct Uploaded {
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    rt::Decided decided;
+    rt::Status status;
+
+    Uploaded(const rt::Spec& s, Problem& p)
+    {
+        rt::Request& r = p.request;
+        for (rt::Operand x : {rt::A, rt::B, rt::C}) r.call.address[x] = upload(p.host[x]);
+        for (int e = 0; e < s.beside_count; ++e) r.call.beside_address[e] = upload(p.beside[e]);
+        status = rt::decide(s, r.call, decided);
+        buffers.push_back(std::make_unique<Buffer>(decided.workspace));
+        r.workspace = reinterpret_cast<void*>(buffers.back()->address);
+        r.workspace_bytes = decided.workspace;
+    }
+
+    CUdeviceptr upload(const std::vector<unsigned char>& values)
+    {
+        buffers.push_back(std::make_unique<Buffer>(values.size()));
+        if (!values.empty()) require(gpu.upload(buffers.back()->address, values.data(), values.size()), "cuMemcpyHtoD");
+        return buffers.back()->address;
+    }
+
+    std::vector<unsigned char> download(int buffer, std::size_t bytes) const
+    {
+        std::vector<unsigned char> values(bytes);
+        if (bytes) require(gpu.download(values.data(), buffers[buffer]->address, bytes), "cuMemcpyDtoH");
+        return values;
+    }
+};
 
 bool check(const Entry& entry, const Case& c)
 {
     const rt::Spec& s = *entry.spec;
     Problem p(s, c);
-    rt::Request& r = p.request;
-    Buffer a(p.host[rt::A].size()), b(p.host[rt::B].size()), out(p.host[rt::C].size());
-    const CUdeviceptr addresses[] = {a.address, b.address, out.address};
-    for (rt::Operand x : {rt::A, rt::B, rt::C}) {
-        r.call.address[x] = addresses[x];
-        if (!p.host[x].empty()) require(gpu.upload(addresses[x], p.host[x].data(), p.host[x].size()), "cuMemcpyHtoD");
-    }
-    rt::Decided decided;
-    rt::Status status = rt::decide(s, r.call, decided);
-    Buffer workspace(decided.workspace);
-    r.workspace = reinterpret_cast<void*>(workspace.address);
-    r.workspace_bytes = decided.workspace;
-    if (status) status = rt::run(s, entry.loaded(), r);
-    std::vector<unsigned char> result(p.host[rt::C].size());
+    Uploaded up(s, p);
+    const rt::Decided& decided = up.decided;
+    rt::Status status = up.status;
+    if (status) status = rt::run(s, entry.loaded(), p.request);
     if (status) require(gpu.synchronize(), "the kernel");
-    if (!result.empty()) require(gpu.download(result.data(), out.address, result.size()), "cuMemcpyDtoH");
-    const long long wrong = status ? wrong_elements(s, p, result) : 0;
+    const std::vector<unsigned char> result = up.download(rt::C, p.host[rt::C].size());
+    std::vector<std::vector<unsigned char>> beside;
+    for (int e = 0; e < s.beside_count; ++e) beside.push_back(up.download(rt::OPERANDS + e, p.beside[e].size()));
+    const long long wrong = status ? wrong_elements(entry, p, result, beside) : 0;
     const bool right = status.ok() && wrong == 0;
     std::printf("%s %s, %s variant, %lldx%lldx%lld, alpha %g, beta %g", right ? "PASS" : "FAIL", s.name,
                 decided.variant ? decided.variant->label : "no", c.m, c.n, c.k, c.alpha, c.beta);
@@ -239,16 +326,25 @@ bool check(const Entry& entry, const Case& c)
 bool check_all(const Entry& entry)
 {
     const rt::Spec& s = *entry.spec;
-    if (s.extra_count) {
-        std::printf("SKIP %s: it takes operands that this check does not know\n", s.name);
+    if (entry.chain == nullptr) {
+        std::printf("SKIP %s: its epilogue has an entry that this check does not know\n", s.name);
         return true;
     }
     const long long m = s.tile[0], n = s.tile[1], k = s.tile[2];
+    // Kernels that read no narrow rows are given rows of whole accesses.
+    const rt::Variant& last = s.variants[s.variant_count - 1];
+    const bool any = last.align[rt::A] < rt::WIDEST || s.matrices[rt::A].need < rt::WIDEST;
+    const long long whole = any ? 1 : rt::WIDEST / s.matrices[rt::A].item;
+    const auto up = [whole](long long x) { return rt::up(x, whole) * whole; };
     const Case cases[] = {
-        {2 * m, n, 4 * k, 0, 1, 0},          {m, 2 * n, k, 0, 2, -0.5f},
-        {m + 4, n + 4, 2 * k + 4, 4, 1, 0},  {m + 1, n + 3, 3 * k + 5, 0, 1, 0},
-        {m + 8, n + 1, k + 8, 0, 0.5f, 1},   {97, 131, 259, 1, -1, 2},
-        {1, 1, 1, 0, 1, 0},                  {3, 200, 0, 0, 1, 0.5f},
+        {2 * m, n, 4 * k, 0, 1, 0},
+        {m, 2 * n, k, 0, 2, -0.5f},
+        {up(m + 4), up(n + 4), up(2 * k + 4), 4 * whole, 1, 0},
+        {up(m + 1), up(n + 3), up(3 * k + 5), 0, 1, 0},
+        {up(m + 8), up(n + 1), up(k + 8), 0, 0.5f, 1},
+        {up(97), up(131), up(259), whole, -1, 2},
+        {up(1), up(1), up(1), 0, 1, 0},
+        {up(3), up(200), 0, 0, 1, 0.5f},
     };
     bool right = true;
     for (const Case& c : cases) right = check(entry, c) && right;
@@ -260,20 +356,10 @@ bool check_all(const Entry& entry)
 bool time_at(const Entry& entry, const Case& c)
 {
     const rt::Spec& s = *entry.spec;
-    if (s.extra_count) return true;
     Problem p(s, c);
-    rt::Request& r = p.request;
-    Buffer a(p.host[rt::A].size()), b(p.host[rt::B].size()), out(p.host[rt::C].size());
-    const CUdeviceptr addresses[] = {a.address, b.address, out.address};
-    for (rt::Operand x : {rt::A, rt::B, rt::C}) {
-        r.call.address[x] = addresses[x];
-        require(gpu.upload(addresses[x], p.host[x].data(), p.host[x].size()), "cuMemcpyHtoD");
-    }
-    rt::Decided decided;
-    rt::Status status = rt::decide(s, r.call, decided);
-    Buffer workspace(decided.workspace);
-    r.workspace = reinterpret_cast<void*>(workspace.address);
-    r.workspace_bytes = decided.workspace;
+    Uploaded up(s, p);
+    const rt::Request& r = p.request;
+    rt::Status status = up.status;
     CUevent start, end;
     require(gpu.event_create(&start, CU_EVENT_DEFAULT), "cuEventCreate");
     require(gpu.event_create(&end, CU_EVENT_DEFAULT), "cuEventCreate");

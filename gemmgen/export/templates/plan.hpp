@@ -4,6 +4,7 @@
 // tables of a spec (see `Spec`), touches no memory and allocates none.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -34,10 +35,10 @@ inline Status refused(std::string why) { return {INVALID_VALUE, std::move(why)};
 enum Operand { A, B, C, OPERANDS };
 enum Part { FIRST, MAIN, THEN, PARTS };  // the kernels of a product, in the order in which they are launched
 enum class Kind : unsigned char { pointer, size, integer, real, map };
-enum class Source : unsigned char { M, N, K, alpha, A, lda, B, ldb, beta, C, ldc, W, ldw, map, extra };
+enum class Source : unsigned char { M, N, K, alpha, A, lda, B, ldb, beta, C, ldc, W, ldw, map, beside, leading };
 
-// One parameter of a kernel: its C type, and where its value comes from. `index` is the number of a tensor map or of an
-// extra operand.
+// One parameter of a kernel: its C type, and where its value comes from. `index` is the number of a tensor map, or of an
+// operand of the epilogue (`beside`, and `leading`, its leading dimension).
 struct Parameter {
     Kind kind;
     Source source;
@@ -83,6 +84,15 @@ struct Matrix {
     int need;          // bytes to which rows must be aligned for the exact kernel
 };
 
+// An operand of an epilogue: it has elements along the rows of C, its columns, both or neither, and lies as C does.
+struct Beside {
+    const char* name;
+    const char* type;
+    bool rows, columns;
+    int item;
+    bool written;
+};
+
 enum class Skipped : unsigned char { never, beta_is_1, k_is_0 };
 
 struct Step {
@@ -109,8 +119,11 @@ struct Spec {
     int variant_count;
     const Kernel* kernels;
     int kernel_count;
-    int extra_count;
+    const Beside* beside;
+    int beside_count;
 };
+
+constexpr int MOST_BESIDE = @MOST_BESIDE@;
 
 // --- A call, and its launches ----------------------------------------------------------------------------------------
 
@@ -120,6 +133,8 @@ struct Call {
     float alpha = 1.0f, beta = 0.0f;
     std::uintptr_t address[OPERANDS] = {};
     long long leading[OPERANDS] = {};
+    std::uintptr_t beside_address[MOST_BESIDE] = {};
+    long long beside_leading[MOST_BESIDE] = {};  // of those with rows and columns
 };
 
 // One launch. `offset` is where it starts in each operand, in elements.
@@ -131,6 +146,7 @@ struct Launch {
     float alpha, beta;
     long long offset[OPERANDS];
     long long leading[OPERANDS];
+    long long row, column;  // of C where it starts
     long long ldw;
     bool to_workspace;  // the argument C points to the workspace
     bool dependent;     // may start before the launch right before it has ended
@@ -192,20 +208,108 @@ inline Status placed(const Spec& s, Operand x, const Call& call, long long& lead
     return {};
 }
 
-// Whether C shares memory with an input: by extents, unless both lie in rows of one buffer side by side.
-inline bool overlaps(const Spec& s, Operand x, const Call& call, long long ldx, long long ldc)
+// The bytes of a matrix: `lines` runs of `length` bytes, `pitch` apart.
+struct Span {
+    std::uintptr_t address, pitch, length;
+    long long lines;
+
+    bool operator==(const Span& o) const
+    {
+        return address == o.address && pitch == o.pitch && length == o.length && lines == o.lines;
+    }
+};
+
+// Whether two share memory: by extents, unless both lie in rows of one buffer side by side.
+inline bool overlap(const Span& x, const Span& y)
 {
-    const std::uintptr_t line_x = ldx * s.matrices[x].item, line_c = ldc * s.matrices[C].item;
-    const std::uintptr_t row_x = extent_of(s, x, call) * s.matrices[x].item;
-    const std::uintptr_t row_c = extent_of(s, C, call) * s.matrices[C].item;
-    const long long lines_x = lines_of(s, x, call), lines_c = lines_of(s, C, call);
-    if (row_x == 0 || row_c == 0 || lines_x == 0 || lines_c == 0) return false;
-    const std::uintptr_t end_x = call.address[x] + (lines_x - 1) * line_x + row_x;
-    const std::uintptr_t end_c = call.address[C] + (lines_c - 1) * line_c + row_c;
-    if (call.address[C] >= end_x || call.address[x] >= end_c) return false;
-    if (line_x != line_c) return true;
-    const std::uintptr_t apart = (call.address[C] - call.address[x]) % line_x;  // where in a row of x one of C starts
-    return apart < row_x || apart + row_c > line_x;
+    if (x.length == 0 || y.length == 0 || x.lines == 0 || y.lines == 0) return false;
+    const std::uintptr_t end_x = x.address + (x.lines - 1) * x.pitch + x.length;
+    const std::uintptr_t end_y = y.address + (y.lines - 1) * y.pitch + y.length;
+    if (y.address >= end_x || x.address >= end_y) return false;
+    if (x.pitch != y.pitch || x.lines == 1 || y.lines == 1) return true;
+    const std::uintptr_t apart = (y.address - x.address) % x.pitch;  // where in a row of x one of y starts
+    return apart < x.length || apart + y.length > x.pitch;
+}
+
+inline Span span_of(const Spec& s, Operand x, const Call& call)
+{
+    const std::uintptr_t item = s.matrices[x].item;
+    return {call.address[x], call.leading[x] * item, extent_of(s, x, call) * item, lines_of(s, x, call)};
+}
+
+// The elements of a line of an epilogue's operand, and how many lines there are.
+inline long long beside_extent(const Spec& s, const Beside& e, const Call& call)
+{
+    if (e.rows && e.columns) return s.matrices[C].row ? call.N : call.M;
+    return e.rows ? call.M : e.columns ? call.N : 1;
+}
+
+inline long long beside_lines(const Spec& s, const Beside& e, const Call& call)
+{
+    return e.rows && e.columns ? (s.matrices[C].row ? call.M : call.N) : 1;
+}
+
+inline Span span_of(const Spec& s, int i, const Call& call)
+{
+    const Beside& e = s.beside[i];
+    const std::uintptr_t item = e.item;
+    return {call.beside_address[i], call.beside_leading[i] * item, beside_extent(s, e, call) * item,
+            beside_lines(s, e, call)};
+}
+
+// The operands of the epilogue: their leading dimensions, and the alignment that they leave to accesses of C, which are
+// as wide for all.
+inline Status placed_beside(const Spec& s, Call& call, int& align)
+{
+    for (int i = 0; i < s.beside_count; ++i) {
+        const Beside& e = s.beside[i];
+        const std::string name = e.name;
+        const long long extent = beside_extent(s, e, call), lines = beside_lines(s, e, call);
+        long long& leading = call.beside_leading[i];
+        if (lines == 1 || leading == 0) leading = extent;
+        if (leading < extent) {
+            return refused("ld" + name + " is " + std::to_string(leading) + ", and a line of " + name + " has " +
+                           std::to_string(extent) + " elements; pass at least that, or 0 for a packed matrix");
+        }
+        const std::uintptr_t address = call.beside_address[i];
+        if (address == 0) return refused(name + " is null; the epilogue of " + s.name + " takes it");
+        if (address % e.item != 0) {
+            return refused(name + " is not aligned to its elements of " + std::to_string(e.item) + " bytes");
+        }
+        const bool matrix = e.rows && e.columns;
+        if (!(s.matrices[C].row ? e.columns : e.rows)) continue;  // one element at a time
+        const int own = alignment(e.item, address, matrix ? leading : 0, matrix ? extent : 0), item = s.matrices[C].item;
+        const int beside = own / e.item * item > item ? own / e.item * item : item;
+        if (own < WIDEST && beside < align) align = beside;
+    }
+    return {};
+}
+
+inline Status shared(const std::string& out, const std::string& name, bool both)
+{
+    const std::string why = both ? ", and both are written" : "; it is written while " + name + " is read";
+    return refused(out + " overlaps " + name + " in memory" + why + ": pass a copy of one");
+}
+
+// What is written shares no memory with what else there is. An operand that is read may be C itself, element by element.
+inline Status refuse_overlap(const Spec& s, const Call& call)
+{
+    const Span c = span_of(s, C, call);
+    for (Operand x : {A, B})
+        if (overlap(span_of(s, x, call), c)) return shared("C", std::string(1, s.matrices[x].name), false);
+    for (int i = 0; i < s.beside_count; ++i) {
+        const Beside& e = s.beside[i];
+        const Span own = span_of(s, i, call);
+        const bool same = e.rows && e.columns && !e.written && own == c;
+        if (!same && overlap(own, c)) return shared("C", e.name, e.written);
+        for (Operand x : {A, B})
+            if (e.written && overlap(own, span_of(s, x, call)))
+                return shared(e.name, std::string(1, s.matrices[x].name), false);
+        for (int j = 0; j < s.beside_count; ++j)
+            if (j != i && e.written && overlap(own, span_of(s, j, call)))
+                return shared(e.name, s.beside[j].name, s.beside[j].written);
+    }
+    return {};
 }
 
 inline const Variant* fitting(const Spec& s, const Call& call, const int align[OPERANDS])
@@ -221,6 +325,22 @@ inline const Variant* fitting(const Spec& s, const Call& call, const int align[O
         if (fits) return &v;
     }
     return nullptr;
+}
+
+// What keeps every variant from reading operands where they lie.
+inline Status misaligned(const Spec& s, const int align[OPERANDS])
+{
+    for (Operand x : {A, B, C}) {
+        int least = WIDEST;
+        for (int i = 0; i < s.variant_count; ++i) least = std::min(least, s.variants[i].align[x]);
+        least = std::min(least, s.matrices[x].need);
+        if (align[x] >= least) continue;
+        const std::string name(1, s.matrices[x].name);
+        return refused(name + " is aligned to " + std::to_string(align[x]) +
+                       " bytes (its address, its rows' length and the distance between them); the kernels of " +
+                       s.name + " need " + std::to_string(least) + ": pad its rows");
+    }
+    return refused(std::string("no kernel of ") + s.name + " fits the operands");
 }
 
 // Rows of a panel of at most that many blocks: a multiple of four tiles, so that alignment survives the offset.
@@ -298,19 +418,15 @@ inline Status decide(const Spec& s, const Call& given, Decided& out, const Limit
     int align[OPERANDS];
     for (Operand x : {A, B, C}) {
         long long leading;
-        Status status = placed(s, x, call, leading, align[x]);
+        const Status status = placed(s, x, call, leading, align[x]);
         if (!status) return status;
         call.leading[x] = leading;
     }
-    for (Operand x : {A, B}) {
-        if (overlaps(s, x, call, call.leading[x], call.leading[C])) {
-            const std::string name(1, s.matrices[x].name);
-            return refused("C overlaps " + name + " in memory; it is written while " + name +
-                           " is read: pass a copy of one");
-        }
-    }
+    Status status = placed_beside(s, call, align[C]);
+    if (status) status = refuse_overlap(s, call);
+    if (!status) return status;
     out.variant = fitting(s, call, align);
-    if (out.variant == nullptr) return refused("no kernel of this export fits the operands' alignment");
+    if (out.variant == nullptr) return misaligned(s, align);
     out.call = call;
     out.panels = panels_of(s, *out.variant, limits);
     if (s.workspace_parts) out.workspace = workspace_of(s, call, out.panels);
@@ -320,6 +436,14 @@ inline Status decide(const Spec& s, const Call& given, Decided& out, const Limit
 inline long long offset_of(const Spec& s, Operand x, long long i, long long j, long long leading)
 {
     return s.matrices[x].row ? i * leading + j : j * leading + i;
+}
+
+// Where in an operand of the epilogue a launch starts, in elements.
+inline long long beside_offset(const Spec& s, int i, const Launch& l, const Call& call)
+{
+    const Beside& e = s.beside[i];
+    if (e.rows && e.columns) return offset_of(s, C, l.row, l.column, call.beside_leading[i]);
+    return e.rows ? l.row : e.columns ? l.column : 0;
 }
 
 inline bool skipped(const Step& step, const Launch& launch)
@@ -386,6 +510,8 @@ Status launches(const Spec& s, const Decided& d, Each&& each)
             whole.grid[0] = s.persistent ? (fewer ? s.persistent : columns * rows) : columns;
             whole.grid[1] = s.persistent ? 1 : rows;
             for (Operand x : {A, B, C}) whole.leading[x] = call.leading[x];
+            whole.row = i;
+            whole.column = j;
             whole.offset[A] = offset_of(s, A, i, 0, call.leading[A]);
             whole.offset[B] = offset_of(s, B, 0, j, call.leading[B]);
             whole.offset[C] = offset_of(s, C, i, j, call.leading[C]);
