@@ -14,6 +14,7 @@ import pytest
 from played import GPU
 
 from gemmgen.diagnostics import LaunchError
+from gemmgen.ir.types import F32
 from gemmgen.runtime import baseline, timing
 from gemmgen.runtime import check as checks
 from gemmgen.runtime import cublas as cublas_library
@@ -52,7 +53,7 @@ def sgemm(
 @pytest.fixture
 def cublas() -> Cublas:
     found = Cublas.__new__(Cublas)  # without a GPU: its library is the function above
-    found._library = baseline._Library("a stand-in", 5, 130102, sgemm, lambda handle: None)
+    found._library = baseline._Library("a stand-in", 5, 130102, sgemm, lambda *given: None, lambda handle: None)
     return found
 
 
@@ -97,7 +98,7 @@ def test_g26_a_failure_or_a_misfit_is_an_error_of_its_own(cublas: Cublas) -> Non
     def fails(*arguments: Any) -> None:
         raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
 
-    cublas._library = baseline._Library("a stand-in", 5, 130102, fails, lambda handle: None)
+    cublas._library = baseline._Library("a stand-in", 5, 130102, fails, fails, lambda handle: None)
     with pytest.raises(BaselineError, match="failed at 4x6x5: CUBLAS_STATUS_EXECUTION_FAILED"):
         cublas.enqueue(at(a), at(b), at(c), 1.0, 0.0, 77)
 
@@ -164,6 +165,7 @@ int cublasSetWorkspace_v2(void *h, void *p, size_t n)
     OR_ERROR(h == &handle && p == (void *)(3ull << 40) && n == 1ull << 33);
 }
 const char *cublasGetStatusString(int s) { return s == 7 ? "CUBLAS_STATUS_INVALID_VALUE" : "another"; }
+int cublasGemmEx(void *h, ...) { OR_ERROR(h == &handle); }
 int cublasSgemm_v2(void *h, int ta, int tb, int m, int n, int k, const float *alpha, const float *A, int lda,
                    const float *B, int ldb, const float *beta, float *C, int ldc)
 {
@@ -315,6 +317,7 @@ class Small:
     def __init__(self, m: int, n: int, k: int) -> None:
         rng = np.random.default_rng(m + n + k)
         self.size = (m, n, k)
+        self.types = (F32, F32, F32)
         self.expected: dict[Any, Any] = {}
         self.device = GPU
         self.host = tuple(rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (k, n), (m, n)))
@@ -364,7 +367,7 @@ def test_large_products_are_checked_in_rows_that_include_the_edges(monkeypatch: 
 def test_what_is_expected_is_computed_once_and_for_its_own_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[tuple[float, float]] = []
     real = checks._expected
-    monkeypatch.setattr(checks, "_expected", lambda *a: (computed.append(a[4:]), real(*a))[1])
+    monkeypatch.setattr(checks, "_expected", lambda *a: (computed.append(a[4:6]), real(*a))[1])
     problem = Small(30, 20, 10)
     a, b, c = problem.host
     for alpha, beta in ((1.0, 0.0), (1.0, 0.0), (2.0, 1.0), (2.0, 1.0), (1.0, 0.0)):

@@ -22,5 +22,5 @@ def test_the_model_ranks_the_spec_itself_and_no_kernel_of_other_types() -> None:
 def test_times_are_of_float32_alone() -> None:
     from test_tune import FakeBackend
 
-    with pytest.raises(ArgumentError, match="half takes A bf16, B bf16; kernels are timed with operands of f32 only"):
+    with pytest.raises(ArgumentError, match="half takes A bf16, B bf16; kernels are tuned with operands of f32 only"):
         gemmgen.tune(HALF, 64, 64, 64, backend=FakeBackend(), records=False)

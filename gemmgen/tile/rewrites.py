@@ -11,18 +11,26 @@ from functools import lru_cache
 from math import gcd
 from typing import TYPE_CHECKING, Literal
 
-from gemmgen.ir.types import F32, VECTOR_BYTES, Dim, DType, OperandName
+from gemmgen.ir.types import VECTOR_BYTES, Dim, OperandName
 from gemmgen.ir.verifier import enabled
 from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.table import Completion
-from gemmgen.isa.wgmma import ATOM, GROUP_THREADS, REGISTERS
-from gemmgen.spec.architecture import adds_vectors
+from gemmgen.isa.wgmma import GROUP_THREADS, REGISTERS
 from gemmgen.spec.model import SETTINGS
 from gemmgen.spec.pipelines import swizzles
 from gemmgen.tile.lane_sums import lane_sums
-from gemmgen.tile.program import STAGED, Buffer, Copy, Group, Layout, Level, Output, Product, TileProgram
-from gemmgen.tile.staging import tile_of_c
-from gemmgen.tile.sums import InCluster, InMemory, SecondKernel
+from gemmgen.tile.program import Buffer, Copy, Group, Layout, Level, Output, Product, TileProgram
+from gemmgen.tile.storing import (
+    atomics,
+    cluster_reduce,
+    dependent_launch,
+    in_panels,
+    run_of_c,
+    split_k,
+    stage_c,
+    stored_type,
+    tma_store,
+)
 from gemmgen.tile.transport import CpAsync, Tma, copy_width, transports, turned, widest
 from gemmgen.tile.verifier import verify
 
@@ -109,14 +117,8 @@ def smem_swizzle(p: TileProgram, spec: Spec) -> TileProgram:
         for b in p.buffers
     )
     if spec.way.by_group:
-        swizzled = tuple(replace(b, layout=_in_panels(b)) for b in swizzled)
+        swizzled = tuple(replace(b, layout=in_panels(b)) for b in swizzled)
     return replace(p, buffers=swizzled)
-
-
-def _in_panels(b: Buffer) -> Layout:
-    """Rows in parts of as many bytes as the swizzle permutes: what tensor cores read at a time."""
-    atom = b.dtype.elements(ATOM)
-    return b.layout if b.layout.extents[1] <= atom else replace(b.layout, panel=atom)
 
 
 def warptile(p: TileProgram, spec: Spec) -> TileProgram:
@@ -184,14 +186,8 @@ def float4(p: TileProgram, spec: Spec) -> TileProgram:
         a_width=_fragment_width(p.buffer("A"), "m", thread.m),
         b_width=_fragment_width(p.buffer("B"), "n", thread.n),
     )
-    output = replace(p.output, width=widest(_stored(spec), p.variant.bytes("C"), _run_of_c(p)))
+    output = replace(p.output, width=widest(stored_type(spec), p.variant.bytes("C"), run_of_c(p)))
     return replace(p, copies=copies, product=product, output=output)
-
-
-def _run_of_c(p: TileProgram) -> int:
-    """Neighbours along a line of C that a thread computes at a time."""
-    thread = p.product.level("thread")
-    return thread.n if p.contiguous("C") == "n" else thread.m
 
 
 def along_k(p: TileProgram, spec: Spec) -> TileProgram:
@@ -286,51 +282,6 @@ def direct_b(p: TileProgram, spec: Spec) -> TileProgram:
     )
 
 
-def split_k(p: TileProgram, spec: Spec) -> TileProgram:
-    """Several blocks share the sum over K of one tile of C."""
-    return replace(p, sums=SecondKernel(spec.split_k))
-
-
-def cluster_reduce(p: TileProgram, spec: Spec) -> TileProgram:
-    """The blocks that share a sum leave their parts to one another in shared memory, however C is aligned."""
-    width = widest(F32, VECTOR_BYTES, _run_of_c(p)) if spec.has("float4") else 1
-    return replace(p, sums=InCluster(p.sums.parts, width), output=replace(p.output, width=min(p.output.width, width)))
-
-
-def stage_c(p: TileProgram, spec: Spec) -> TileProgram:
-    """Threads leave their sums as C's tile lies, and store lines of it: in accesses as wide as a line and C allow."""
-    along, dtype = p.contiguous("C"), F32
-    wide = VECTOR_BYTES if spec.has("float4") else dtype.bytes
-    left = widest(dtype, wide, _run_of_c(p))
-    full = widest(dtype, wide, p.extent(along))
-    width = min(full, widest(_stored(spec), min(wide, p.variant.bytes("C")), p.extent(along)))
-    tile = tile_of_c(p, left, full, width)
-    return replace(p, output=replace(p.output, width=width, tile=tile, left=left))
-
-
-def atomics(p: TileProgram, spec: Spec) -> TileProgram:
-    """The blocks that share a sum add their parts to C where it lies: as widely as it would be stored, or one element
-    at a time where the spec's architecture cannot add more."""
-    width = p.output.width if adds_vectors(spec) else 1
-    return replace(p, output=replace(p.output, width=width), sums=InMemory(p.sums.parts))
-
-
-def dependent_launch(p: TileProgram, spec: Spec) -> TileProgram:
-    """The second kernel is launched before what the first makes is there."""
-    assert isinstance(p.sums, SecondKernel | InMemory)
-    return replace(p, sums=replace(p.sums, early=True))
-
-
-def tma_store(p: TileProgram, spec: Spec) -> TileProgram:
-    """C's tile is left in shared memory and stored by the TMA engine, where that can address C's rows."""
-    if p.variant.bytes("C") < VECTOR_BYTES:
-        return p
-    dtype, (bm, bn, _) = _stored(spec), spec.block
-    layout = Layout(("m", "n"), (bm, bn), swizzle=True)
-    box = Buffer(STAGED, "C", layout, dtype, why="on its way to C, apart from A and B, whose next tiles may come")
-    return replace(p, output=replace(p.output, box=replace(box, layout=_in_panels(box))))
-
-
 def roles(p: TileProgram, spec: Spec) -> TileProgram:
     """A warp group of its own brings tiles, and gives registers that it does not need to those that multiply."""
     if spec.roles is None:
@@ -359,12 +310,6 @@ def guards(p: TileProgram, spec: Spec) -> TileProgram:
     ragged: frozenset[Dim] = frozenset(d for d in ("m", "n", "k") if d in p.variant.guard)
     copies = tuple(replace(c, guard=ragged & {p.strided(c.operand), p.contiguous(c.operand)}) for c in p.copies)
     return replace(p, copies=copies, output=replace(p.output, guard=ragged - {"k"}))
-
-
-def _stored(spec: Spec) -> DType:
-    """The type of what the main kernel stores: C's own, or that of sums which a second kernel adds up."""
-    sums = spec.split_k > 1 and not spec.has("clusterReduce") and not spec.has("atomics")
-    return F32 if sums else spec.matrices[2].dtype
 
 
 def _fragment_width(buffer: Buffer | None, dim: Dim, run: int) -> int:
