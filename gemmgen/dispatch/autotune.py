@@ -49,7 +49,7 @@ def autotune(budget_s: float = BUDGET_S) -> Iterator[None]:
 def _checked(name: str, value: Any) -> float:
     try:
         seconds = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"{name} is {shown(value)}; it is a number of seconds above 0") from None
     if not 0 < seconds < float("inf"):
         raise ArgumentError(f"{name} is {seconds:g}; it is a number of seconds above 0")

@@ -15,7 +15,8 @@ from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
 from gemmgen.dispatch.autotune import budget, capturing
 from gemmgen.dispatch.fused import Fused, one_product
-from gemmgen.dispatch.tensor import forget_tensor, out_type, tensor_kernel, tensor_type
+from gemmgen.dispatch.tensor import forget_tensor, out_type, tensor_choice, tensor_kernel, tensor_type
+from gemmgen.ir.types import ELEMENT_TYPES, F32
 from gemmgen.runtime.arrays import torch_matrices
 
 if TYPE_CHECKING:
@@ -155,13 +156,16 @@ def choose(
     of A, B and C are aligned; left out, those of packed matrices. ``gpu`` is a GPU's name; left out, this machine's,
     else the H200. Sizes may be 0. Nothing is compiled. Raises ArgumentError.
     """
-    from gemmgen.dispatch.select import checked_question
+    from gemmgen.dispatch.select import checked_align, checked_question
     from gemmgen.dispatch.select import choose as choose_among
     from gemmgen.dispatch.shipped import shipped
     from gemmgen.target import gpu as gpu_named
     from gemmgen.tune.shapes import packed
 
     shape, layout = checked_question(m, n, k, dtype, layout, batch)
+    align = checked_align(align)
+    if dtype != F32.name:
+        return tensor_choice(ELEMENT_TYPES[dtype], shape, layout, gpu_named(SIMULATED_GPU if gpu is None else gpu))
     if gpu is None:
         return choice_for(*shape, align, False, layout)
     row = gpu_named(gpu)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from gemmgen.diagnostics import ArgumentError, GemmgenError, SpecError, one_of, whole_number
+from gemmgen.diagnostics import ArgumentError, GemmgenError, SpecError, one_of, shown, whole_number
 from gemmgen.dispatch.shipped import Winner
+from gemmgen.launch.launches import LARGEST
 from gemmgen.tune.cover import Cover, cover_for, modelled, rows_of
 from gemmgen.tune.families import default_specs, plain_specs
 from gemmgen.tune.features import served
@@ -29,7 +30,7 @@ CLOSE = 1.1
 Source = Literal["shipped", "records", "model"]
 Calls = Literal["any", "direct", "in place"]
 """How a kernel may be called: with operands swapped too; as the caller has them; and also without copies of them."""
-DTYPES = ("f32",)
+DTYPES = ("f32", "bf16", "f16", "tf32")
 """Element types that are chosen for."""
 
 
@@ -162,11 +163,20 @@ def by_model(
 # --- The public question ----------------------------------------------------------------------------------------------
 
 
+def checked_align(align: Any) -> Align | None:
+    """Bytes of alignment of A, B and C. Raises ArgumentError."""
+    if align is None:
+        return None
+    if isinstance(align, tuple) and len(align) == 3 and all(type(x) is int and x in (4, 8, 16) for x in align):
+        return align
+    raise ArgumentError(f"align is {shown(align)}; it is three numbers of bytes, of A, B and C, each 4, 8 or 16")
+
+
 def checked_question(m: Any, n: Any, k: Any, dtype: Any, layout: Any, batch: Any) -> tuple[Shape, Layout]:
     """The shape and layout of a question. Raises ArgumentError."""
     one_of("dtype", dtype, DTYPES)
     one_of("layout", layout, LAYOUTS)
     if whole_number("batch", batch, 1) != 1:
         raise ArgumentError(f"batch is {batch}; kernels for one product are chosen, so leave it out")
-    size = tuple(whole_number(name, value, 0) for name, value in zip("mnk", (m, n, k), strict=True))
+    size = tuple(whole_number(name, value, 0, LARGEST) for name, value in zip("mnk", (m, n, k), strict=True))
     return (size[0], size[1], size[2]), layout

@@ -12,14 +12,16 @@ from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, shown
 from gemmgen.dispatch import groups
 from gemmgen.ir.types import BF16, ELEMENT_TYPES, F16, F32, TF32, DType
 from gemmgen.spec.model import Operand, Spec
 
 if TYPE_CHECKING:
     from gemmgen.api.kernel import Kernel
+    from gemmgen.dispatch.select import Choice
     from gemmgen.ir.types import Order
+    from gemmgen.target import Gpu
 
 PRECISIONS = ("exact", "tf32")
 NARROW = {BF16.numpy: BF16, F16.numpy: F16}
@@ -54,10 +56,25 @@ OVERHEAD_S, STEP_S, SPLIT_S = 4e-6, 0.6e-6, 5e-6
 def tensor_type(A: Any, precision: str) -> DType | None:
     """The type by which tensor cores multiply an operand; None where multiply-adds do. Raises ArgumentError for a
     precision that does not exist."""
-    if precision not in PRECISIONS:
-        raise ArgumentError(f"precision is {precision!r}; it is {' or '.join(map(repr, PRECISIONS))}")
+    if not isinstance(precision, str) or precision not in PRECISIONS:
+        raise ArgumentError(f"precision is {shown(precision)}; it is {' or '.join(map(repr, PRECISIONS))}")
     found = NARROW.get(str(getattr(A, "dtype", "")).rpartition(".")[2])
     return found or (TF32 if precision == "tf32" else None)
+
+
+def tensor_choice(dtype: DType, size: tuple[int, int, int], layout: str, gpu: Gpu) -> Choice:
+    """The kernel for a product of a type on a GPU, with the seconds that the choice goes by."""
+    from gemmgen.dispatch.select import Choice
+
+    orders: tuple[Order, Order, Order] = (*("col" if x == "t" else "row" for x in layout), "row")  # type: ignore[assignment]
+    own = F32 if dtype == TF32 else dtype
+    whole = (max(1, size[0]), max(1, size[1]), size[2])
+    grouped = gpu.arch == groups.ARCH and dtype != TF32
+    wide = groups.group_spec(dtype, own, whole, orders, gpu.sms, "matmul") if grouped else None
+    if wide is not None:
+        return Choice(wide, "model", None, min(groups.seconds(t, whole, gpu.sms) for t in groups.TILES))
+    expected = min(_seconds(c, whole, gpu.sms) for c in _candidates(whole))
+    return Choice(spec_for(dtype, own, whole, orders, gpu.sms), "model", None, expected)
 
 
 def tensor_kernel(
