@@ -168,7 +168,7 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
     //     in stage               2   0   1   2   0   1   2  ...
     const int tiles = (K + BK - 1) / BK;  // steps of BK along K
     // this lane's elements of C, in registers throughout
-    alignas(8) float sums[M_TILES * 2][N_TILES * 2] = {};
+    alignas(8) float acc[M_TILES * 2][N_TILES * 2] = {};
     // its part of the 16x16 tiles of A at one step, and of the one before
     alignas(16) bf16 fragA[2][M_TILES][8] = {};
     // its part of the 16x8 tiles of B at one step, and of the one before
@@ -243,8 +243,8 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
             for (int i = 0; i < M_TILES; ++i) {
                 #pragma unroll
                 for (int j = 0; j < N_TILES; ++j) {
-                    mma_16x8x16(&sums[i * 2][j * 2],
-                        &sums[i * 2 + 1][j * 2],
+                    mma_16x8x16(&acc[i * 2][j * 2],
+                        &acc[i * 2 + 1][j * 2],
                         fragA[(k / MMA_K + 1) % 2][i],
                         fragB[(k / MMA_K + 1) % 2][j]);
                 }
@@ -257,7 +257,7 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
     for (int i = 0; i < M_TILES; ++i) {
         #pragma unroll
         for (int j = 0; j < N_TILES; ++j) {
-            mma_16x8x16(&sums[i * 2][j * 2], &sums[i * 2 + 1][j * 2], fragA[1][i], fragB[1][j]);
+            mma_16x8x16(&acc[i * 2][j * 2], &acc[i * 2 + 1][j * 2], fragA[1][i], fragB[1][j]);
         }
     }
 
@@ -270,7 +270,7 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
     for (int p = 0; p < M_TILES * 2; ++p) {
         #pragma unroll
         for (int q = 0; q < N_TILES; ++q) {
-            as_float2(&Cs[row + p * (MMA_M / 2)][col + q * MMA_N]) = as_float2(&sums[p][q * 2]);
+            as_float2(&Cs[row + p * (MMA_M / 2)][col + q * MMA_N]) = as_float2(&acc[p][q * 2]);
         }
     }
     __syncthreads();  // Cs: written by all threads above, read by all below

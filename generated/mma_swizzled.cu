@@ -121,7 +121,7 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
 
     // 2. Main loop: each iteration copies one tile of A and one of B to shared memory, then multiplies them
     // this lane's elements of C, in registers throughout
-    alignas(8) float sums[M_TILES * 2][N_TILES * 2] = {};
+    alignas(8) float acc[M_TILES * 2][N_TILES * 2] = {};
     alignas(16) bf16 fragA[M_TILES][8];  // its part of the 16x16 tiles of A at one step
     alignas(16) bf16 fragB[N_TILES][4];  // its part of the 16x8 tiles of B at one step
     for (int k0 = 0; k0 < K; k0 += BK) {
@@ -155,7 +155,7 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
             for (int i = 0; i < M_TILES; ++i) {
                 #pragma unroll
                 for (int j = 0; j < N_TILES; ++j) {
-                    mma_16x8x16(&sums[i * 2][j * 2], &sums[i * 2 + 1][j * 2], fragA[i], fragB[j]);
+                    mma_16x8x16(&acc[i * 2][j * 2], &acc[i * 2 + 1][j * 2], fragA[i], fragB[j]);
                 }
             }
         }
@@ -169,7 +169,7 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
         for (int q = 0; q < N_TILES; ++q) {
             float out[2];
             #pragma unroll
-            for (int v = 0; v < 2; ++v) out[v] = alpha * sums[p][q * 2 + v];
+            for (int v = 0; v < 2; ++v) out[v] = alpha * acc[p][q * 2 + v];
             if (beta != 0.0f) {
                 alignas(4) bf16 old[2];
                 as_bf16x2(old) = as_bf16x2(&blockC[(row + p * (MMA_M / 2)) * ldc + col + q * MMA_N]);

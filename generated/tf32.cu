@@ -134,7 +134,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     //     in stage               3   0   1   2   3   0   1   2  ...
     const int tiles = K / BK;  // steps of BK along K
     // this lane's elements of C, in registers throughout
-    alignas(8) float sums[M_TILES * 2][N_TILES * 2] = {};
+    alignas(8) float acc[M_TILES * 2][N_TILES * 2] = {};
     // its part of the 16x8 tiles of A at one step, and of the one before
     alignas(16) float fragA[2][M_TILES][4] = {};
     // its part of the 8x8 tiles of B at one step, and of the one before
@@ -202,8 +202,8 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
             for (int i = 0; i < M_TILES; ++i) {
                 #pragma unroll
                 for (int j = 0; j < N_TILES; ++j) {
-                    mma_16x8x8(&sums[i * 2][j * 2],
-                        &sums[i * 2 + 1][j * 2],
+                    mma_16x8x8(&acc[i * 2][j * 2],
+                        &acc[i * 2 + 1][j * 2],
                         fragA[(k / MMA_K + 1) % 2][i],
                         fragB[(k / MMA_K + 1) % 2][j]);
                 }
@@ -216,7 +216,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     for (int i = 0; i < M_TILES; ++i) {
         #pragma unroll
         for (int j = 0; j < N_TILES; ++j) {
-            mma_16x8x8(&sums[i * 2][j * 2], &sums[i * 2 + 1][j * 2], fragA[1][i], fragB[1][j]);
+            mma_16x8x8(&acc[i * 2][j * 2], &acc[i * 2 + 1][j * 2], fragA[1][i], fragB[1][j]);
         }
     }
 
@@ -227,7 +227,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
         for (int q = 0; q < N_TILES; ++q) {
             alignas(8) float out[2];
             #pragma unroll
-            for (int v = 0; v < 2; ++v) out[v] = alpha * sums[p][q * 2 + v];
+            for (int v = 0; v < 2; ++v) out[v] = alpha * acc[p][q * 2 + v];
             if (beta != 0.0f) {
                 alignas(8) float old[2];
                 as_float2(old) = as_float2(&blockC[(row + p * (MMA_M / 2)) * ldc + col + q * MMA_N]);

@@ -230,7 +230,7 @@ wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B
     }
     __syncthreads();  // barriers: set up above, waited for below
 
-    float sums[2][N_TILES * 2] = {};  // this thread's elements of C, in registers throughout
+    float acc[2][N_TILES * 2] = {};  // this thread's elements of C, in registers throughout
 
     // fill the pipeline
     for (int t = 0; t < STAGES; ++t) {
@@ -251,9 +251,9 @@ wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B
         mbarrier_wait(&full[stage], parity);  // As, Bs: written by the TMA engine, read below
         wgmma_fence();  // the sums: used by this thread before, added to by the products below
         #pragma unroll
-        for (int k = 0; k < BK; k += 16) wgmma_m64n256k16(sums, &As[stage][groupRow][k], &Bs[stage][0][k][0]);
-        wgmma_commit();    // As, Bs: the products of one tile are waited for together
-        wgmma_wait(sums);  // As, Bs: read by the products above, which this waits for
+        for (int k = 0; k < BK; k += 16) wgmma_m64n256k16(acc, &As[stage][groupRow][k], &Bs[stage][0][k][0]);
+        wgmma_commit();   // As, Bs: the products of one tile are waited for together
+        wgmma_wait(acc);  // As, Bs: read by the products above, which this waits for
         // As, Bs: read by this warp above, overwritten once all warps are here
         mbarrier_release(&empty[stage]);
 
@@ -281,7 +281,7 @@ wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B
             if (row + p * 8 < rowsLeft && col + q * 8 < colsLeft) {
                 float out[2];
                 #pragma unroll
-                for (int v = 0; v < 2; ++v) out[v] = alpha * sums[p][q * 2 + v];
+                for (int v = 0; v < 2; ++v) out[v] = alpha * acc[p][q * 2 + v];
                 if (beta != 0.0f) {
                     alignas(4) bf16 old[2];
                     as_bf16x2(old) = as_bf16x2(&blockC[(row + p * 8) * ldc + col + q * 8]);

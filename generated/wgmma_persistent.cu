@@ -249,7 +249,7 @@ wgmma_persistent(int M, int N, int K, float alpha, const bf16* A, size_t lda, co
 
             // 4. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in
             // flight
-            float sums[2][N_TILES * 2] = {};  // this thread's elements of C, in registers throughout
+            float acc[2][N_TILES * 2] = {};  // this thread's elements of C, in registers throughout
             int stage = passed % STAGES;
             int parity = passed / STAGES;  // the phase to wait for; flips each time the ring of stages wraps
             for (int t = 0; t < tiles; ++t) {
@@ -257,10 +257,10 @@ wgmma_persistent(int M, int N, int K, float alpha, const bf16* A, size_t lda, co
                 wgmma_fence();  // the sums: used by this thread before, added to by the products below
                 #pragma unroll
                 for (int k = 0; k < BK; k += 16) {
-                    wgmma_m64n256k16(sums, &As[stage][groupRow][k], &Bs[stage][0][k][0]);
+                    wgmma_m64n256k16(acc, &As[stage][groupRow][k], &Bs[stage][0][k][0]);
                 }
-                wgmma_commit();    // As, Bs: the products of one tile are waited for together
-                wgmma_wait(sums);  // As, Bs: read by the products above, which this waits for
+                wgmma_commit();   // As, Bs: the products of one tile are waited for together
+                wgmma_wait(acc);  // As, Bs: read by the products above, which this waits for
                 // As, Bs: read by this warp above, overwritten once all warps are here
                 mbarrier_release(&empty[stage]);
                 if (++stage == STAGES) { stage = 0; parity ^= 1; }
@@ -273,7 +273,7 @@ wgmma_persistent(int M, int N, int K, float alpha, const bf16* A, size_t lda, co
                 for (int q = 0; q < N_TILES; ++q) {
                     float out[2];
                     #pragma unroll
-                    for (int v = 0; v < 2; ++v) out[v] = alpha * sums[p][q * 2 + v];
+                    for (int v = 0; v < 2; ++v) out[v] = alpha * acc[p][q * 2 + v];
                     if (beta != 0.0f) {
                         alignas(4) bf16 old[2];
                         as_bf16x2(old) = as_bf16x2(&blockC[(row + p * 8) * ldc + col + q * 8]);

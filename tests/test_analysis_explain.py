@@ -211,7 +211,7 @@ def test_advice_names_the_next_rungs_setting(name: str, setting: str) -> None:
     text = e.paragraph
     assert setting.lower() in text.lower()
     assert e.bound.by in ("l1", "shared")
-    assert "lower as compiled (modelled)" in text or "lower as written (modelled)" in text
+    assert "lower as compiled (modelled" in text or "lower as written (modelled" in text
 
 
 @pytest.mark.parametrize("name", RUNGS)

@@ -167,6 +167,7 @@ def test_the_report_of_a_run_on_a_gpu_shows_its_times(
     gpu: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_ladder, "RUNGS", RUNGS[:3])
+    monkeypatch.setitem(report_ladder.LADDERS, "f32", RUNGS[:3])  # type: ignore[misc]
     file = tmp_path / "ladder.html"
     assert run(["ladder", "--size", "1024", "--report", str(file)]) == 0
     html = file.read_text(encoding="utf-8")

@@ -285,8 +285,8 @@ def _aligned(described: tuple[Any, ...], letter: str) -> int:
         (rows, columns), strides = (columns, rows), strides[::-1]
     if columns > 1 and strides[1] != 1:
         strides, address = (columns, 1), 0
-    leading = 4 * (strides[0] if rows > 1 else columns)
-    return next((w for w in (16, 8) if leading % w == 0 and address % w == 0 and 4 * columns % w == 0), 4)
+    leading = F32.bytes * (strides[0] if rows > 1 else columns)
+    return next((w for w in (16, 8) if leading % w == 0 and address % w == 0 and F32.bytes * columns % w == 0), 4)
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -48,6 +48,8 @@ TILES: tuple[Tile, ...] = (
     Tile((32, 64, 64), (16, 32), 4, 0.33, 4),
     Tile((16, 64, 128), (16, 16), 4, 0.2, 3),
 )
+LEAST_STEPS = 4
+"""Steps along K that a part of a split sum has at least."""
 SPLITS = (1, 2, 4, 8, 16)
 OVERHEAD_S, STEP_S, SPLIT_S = 4e-6, 0.6e-6, 5e-6
 """Seconds of a launch, of filling a block's pipeline, and of the kernel that adds up parts: those of an H200."""
@@ -150,7 +152,7 @@ def spec_for(
 def _candidates(size: tuple[int, int, int]) -> Iterator[tuple[Tile, int]]:
     for tile in TILES:
         for split in SPLITS:
-            if split == 1 or size[2] >= 4 * split * tile.block[2]:
+            if split == 1 or size[2] >= LEAST_STEPS * split * tile.block[2]:
                 yield tile, split
 
 
@@ -164,7 +166,7 @@ def _seconds(candidate: tuple[Tile, int], size: tuple[int, int, int], sms: int) 
     rounds = ceil(blocks / (sms * here))
     rate = tile.rate * (0.55 + 0.45 * here / tile.per_sm)
     work = 2 * bm * bn * bk * steps * here / (4.4e12 * rate)
-    added = SPLIT_S + m * n * 4 * (split + 1) / 3.5e12 if split > 1 else 0.0
+    added = SPLIT_S + m * n * F32.bytes * (split + 1) / 3.5e12 if split > 1 else 0.0
     return OVERHEAD_S + rounds * (work + STEP_S * tile.stages) + added
 
 

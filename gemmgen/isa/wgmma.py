@@ -13,6 +13,7 @@ from typing import Literal
 from gemmgen.ir.types import F32, WARP, DType
 from gemmgen.isa import wgmma_meaning as meaning
 from gemmgen.isa.async_copy import SHARED_ADDRESS
+from gemmgen.isa.mma import QUAD
 from gemmgen.isa.table import VALUE, WHOLE, Completion, Instruction, Needs, Operand, Ordering, Proxy, Work
 
 Major = Literal["k", "mn"]
@@ -83,11 +84,11 @@ def wait(n: int) -> Instruction:
         "wgmma_wait",
         f"""// Waits until all wgmma of this warp group have read their operands and written d. The empty asm keeps the
 // compiler from using d earlier.
-__device__ __forceinline__ void wgmma_wait(float (&d)[2][{n // 4}])
+__device__ __forceinline__ void wgmma_wait(float (&d)[2][{n // QUAD}])
 {{
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     #pragma unroll
-    for (int j = 0; j < {n // 4}; ++j) asm volatile("" : "+f"(d[0][j]), "+f"(d[1][j]) :: "memory");
+    for (int j = 0; j < {n // QUAD}; ++j) asm volatile("" : "+f"(d[0][j]), "+f"(d[1][j]) :: "memory");
 }}
 """,
         meaning=meaning.wait,
@@ -116,15 +117,15 @@ def wgmma(n: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, in
     transposed = ", " + ", ".join(majors_text) if dtype.bits == 16 else ""  # others are read along k alone
     leading = [ATOM * r if major == "mn" else ATOM // 8 for major, r in zip(majors, rows, strict=True)]
     registers = _listed([f"%{i}" for i in range(n // 2)], 16)
-    sums = ", ".join(f"D32({j})" for j in range(0, n // 4 - 15, 16))
-    rest = ", ".join(f"D4({j})" for j in range(n // 64 * 16, n // 4, 2))
+    sums = ", ".join(f"D32({j})" for j in range(0, n // QUAD - 15, 16))
+    rest = ", ".join(f"D4({j})" for j in range(n // 64 * 16, n // QUAD, 2))
     listed = ", ".join(x for x in (sums, rest) if x)
     macro = "    #define D32(j) D4(j), D4(j + 2), D4(j + 4), D4(j + 6), D4(j + 8), D4(j + 10), D4(j + 12), D4(j + 14)\n"
     helper = f"""\
 // Starts d += A B: {ROWS} x {n} sums, {depth} steps along k, by the four warps of a warp group. A and B are
 // read from shared memory until the group is waited for. Each thread has {n // 2} sums: of row lane / 4 of its
 // warp's 16 rows, and of the row 8 further down.
-__device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // 4}], const {dtype.c}* a, const {dtype.c}* b)
+__device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // QUAD}], const {dtype.c}* a, const {dtype.c}* b)
 {{
     #define D4(j) "+f"(d[0][j]), "+f"(d[0][j + 1]), "+f"(d[1][j]), "+f"(d[1][j + 1])
 {macro if sums else ""}    asm volatile(

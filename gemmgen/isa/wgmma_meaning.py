@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from gemmgen.ir.types import VECTOR_BYTES, WARP, DType
+from gemmgen.ir.types import F32, VECTOR_BYTES, WARP, DType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 Major = Literal["k", "mn"]
-ROWS, GROUP = 64, 4 * WARP
+ROWS, GROUP_WARPS = 64, 4
+GROUP = GROUP_WARPS * WARP
 ATOM = 128
 """Bytes of a row that the swizzle permutes."""
 
@@ -109,8 +110,8 @@ def product(
         uses = tuple(x.use(at, leaders) for x, at in zip((a, b), places, strict=True))
 
         def finish() -> None:
-            left = uses[0].values().reshape(ROWS, depth, -1).astype(np.float32)
-            right = uses[1].values().reshape(n, depth, -1).astype(np.float32)
+            left = uses[0].values().reshape(ROWS, depth, -1).astype(F32.numpy_dtype)
+            right = uses[1].values().reshape(n, depth, -1).astype(F32.numpy_dtype)
             found = np.matmul(left.transpose(2, 0, 1), right.transpose(2, 1, 0))
             d.accumulate(_by_lane(found, n), on)
 

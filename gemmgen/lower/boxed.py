@@ -8,7 +8,7 @@ from gemmgen.ir.expr import Const, Expr
 from gemmgen.ir.nodes import Alloc, Call, For, If, MapRef, Ref, Stmt
 from gemmgen.ir.types import VECTOR_BYTES
 from gemmgen.isa.bulk_store import tma_store
-from gemmgen.isa.mma import EIGHT
+from gemmgen.isa.mma import EIGHT, QUAD
 from gemmgen.isa.wgmma import ATOM, GROUP_THREADS
 from gemmgen.lower.epilogue import epilogue
 from gemmgen.lower.layout import tile_array
@@ -42,7 +42,7 @@ class BoxedTile:
         row = self.at.row + p * self.at.sub_m
         per = EIGHT // unit  # pieces of 16 bytes in eight columns
         piece = q % pieces * per + (self.at.col // unit if per > 1 else Const(0))
-        within = (piece ^ self.at.lane // 4) * unit + (self.at.col % unit if per > 1 else self.at.col)
+        within = (piece ^ self.at.lane // QUAD) * unit + (self.at.col % unit if per > 1 else self.at.col)
         lead = (q // pieces,) if self.tile.layout.panels > 1 else ()
         return Ref(self.array, (*lead, row, within))
 

@@ -32,7 +32,7 @@ class WarpFragments(Fragments):
         self.math: Math = math
         self.m_tiles, self.n_tiles = s.constants["M_TILES"].expr, s.constants["N_TILES"].expr
         self.step = s.constants["MMA_K"].expr
-        self.acc = Array("sums", "register", shape=(self.rows, self.cols), align=8)
+        self.acc = Array("acc", "register", shape=(self.rows, self.cols), align=8)
         a, b = Const(math.a.elements), Const(math.b.elements)
         self.a_extents: tuple[Expr, ...] = (self.sets, self.m_tiles, a)
         self.b_extents: tuple[Expr, ...] = (self.sets, self.n_tiles, b)

@@ -224,7 +224,7 @@ def _in_group(s: Scope) -> tuple[list[Stmt], Place]:
     lane = let(out, "lane", s.tid % WARP)
     rows = ROWS // GROUP_WARPS
     row = let(
-        out, "row", s.tid // WARP * rows + lane // 4, "first row of this thread's sums; the other is 8 further down"
+        out, "row", s.tid // WARP * rows + lane // QUAD, "first row of this thread's sums; the other is 8 further down"
     )
     col = let(out, "col", lane % 4 * 2, "its first two columns; every eighth from there on is its own")
     eight, tiles = Const(EIGHT), s.constants["N_TILES"].expr

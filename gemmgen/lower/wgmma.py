@@ -20,7 +20,7 @@ class GroupSums(Fragments):
 
     def __init__(self, s: Scope, at: Place) -> None:
         super().__init__(s, at)
-        self.acc = Array("sums", "register", shape=(self.rows, self.cols))
+        self.acc = Array("acc", "register", shape=(self.rows, self.cols))
 
     def clear(self) -> list[Stmt]:
         return [Alloc(self.acc, 0.0, "this thread's elements of C, in registers throughout")]

@@ -19,7 +19,7 @@ def unpacked(fragment: str) -> str | None:
     try:
         data = base64.urlsafe_b64decode(fragment + "=" * (-len(fragment) % 4))
         reader = zlib.decompressobj()
-        text = reader.decompress(data, 4 * LARGEST)
+        text = reader.decompress(data, LARGEST << 2)
         if reader.unconsumed_tail or not reader.eof:
             return None
         found = text.decode("utf-8")

@@ -136,6 +136,26 @@ RUNGS_BF16: tuple[Rung, ...] = (
         "global-memory latency: two tiles are in flight; shared-memory latency: fragments are loaded a step early",
         "tensor cores: mma.sync reaches 62% of the rate that sm_90's own instructions do",
     ),
+    Rung(
+        "wgmma",
+        "tensor cores: sm_90's own instruction reads both tiles from shared memory, where TMA wrote them",
+        "L2 bandwidth (modelled); measured, the warps that issue copies and store C leave the tensor cores idle",
+    ),
+    Rung(
+        "wgmma_roles",
+        "the warps that multiply issue no copies: one warp group brings tiles as stages become free",
+        "L2 bandwidth (modelled); measured, a block's start and end leave the tensor cores idle",
+    ),
+    Rung(
+        "wgmma_persistent",
+        "a block goes on to the next tile of C, whose tiles of A and B arrive while it stores C",
+        "L2 bandwidth (modelled); measured, stores of 4 bytes from registers",
+    ),
+    Rung(
+        "wgmma_store",
+        "C's tile passes through shared memory, and the TMA engine stores rows of 128 bytes",
+        "L2 bandwidth (modelled); measured, the tensor cores at the clock that the power limit leaves",
+    ),
 )
 LADDERS: Mapping[str, tuple[Rung, ...]] = {"f32": RUNGS, "bf16": RUNGS_BF16}
 """The ladders by the type that they multiply."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import GemmgenError
+from gemmgen.ir.types import F32, VECTOR_BYTES
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, Variant
 from gemmgen.tune import cost
 from gemmgen.tune.features import kernels_of, layout_of, resident_of
@@ -81,6 +82,12 @@ class Found:
 
 
 # --- What to compile --------------------------------------------------------------------------------------------------
+
+
+def _in_fours(count: int) -> int:
+    """The next multiple of the elements of an access of 16 bytes."""
+    four = F32.elements(VECTOR_BYTES)
+    return -(-count // four) * four
 
 
 def kernels_to_measure(name: str = "matmul") -> list[tuple[Spec, tuple[int, ...]]]:
@@ -147,12 +154,12 @@ class Bench:
         from gemmgen.runtime.memory import DeviceArray, upload
 
         self.device, self.stream = device, private_stream(device.ordinal)
-        self.slabs = [DeviceArray.empty((1, count), "float32", device.ordinal) for count in elements]
-        values = np.random.default_rng(0).standard_normal(1 << 22, dtype=np.float32)
+        self.slabs = [DeviceArray.empty((1, count), F32.numpy, device.ordinal) for count in elements]
+        values = np.random.default_rng(0).standard_normal(1 << 22, dtype=F32.numpy_dtype)
         self.values = values
         for slab, count in zip(self.slabs, elements, strict=True):
             for at in range(0, count, len(values)):
-                upload(values[: min(len(values), count - at)], slab.address + 4 * at, LEGACY_STREAM)
+                upload(values[: min(len(values), count - at)], slab.address + F32.bytes * at, LEGACY_STREAM)
         call("cuCtxSynchronize")
         self.kept: dict[int, Any] = {}
         self._loaded: dict[tuple[Spec, int], Any] = {}
@@ -193,7 +200,7 @@ class Bench:
 
         c = self.operands(shape, layout)[2]
         want, bound = self._expected(shape, layout)
-        c.set(np.full(c.shape, np.nan, np.float32))
+        c.set(np.full(c.shape, np.nan, F32.numpy_dtype))
         call_it()
         worst: float = np.nan_to_num(np.abs(c.numpy() - want) / bound, nan=np.inf).max()
         return worst
@@ -354,7 +361,7 @@ def _check_shape(gemm: Any, number: int) -> Shape:
     if number == cost.EXACT:
         bm, bn, bk = gemm.program.tile
         m, n, k = 2 * bm, 2 * bn, -(-max(3 * bk * gemm.spec.split_k, 512) // bk) * bk
-        m, n = -(-m // 4) * 4 if bm == 1 else m, n
+        m, n = _in_fours(m) if bm == 1 else m, n
         return (n, m, k) if swaps(gemm.spec) else (m, n, k)
     return CHECKED if number == cost.GUARDED else RAGGED
 
@@ -365,14 +372,14 @@ def copies_timed(found: Found, bench: Bench, seed: int = 0) -> None:
     from gemmgen.runtime.memory import DeviceArray
 
     rng = random.Random(seed)
-    into = DeviceArray.empty((1, 1 << 27), "float32", bench.device.ordinal)
+    into = DeviceArray.empty((1, 1 << 27), F32.numpy, bench.device.ordinal)
     for _ in range(24):
         rows, columns = (round(math.exp(rng.uniform(math.log(64), math.log(8192)))) for _ in range(2))
         if rows * columns > 1 << 26:
             continue
         for turned in (False, True):
             strides = (1, rows) if turned else (columns, 1)
-            made = Copies(bench.device, {0: dense((rows, columns), strides, "row", -(-columns // 4) * 4)})
+            made = Copies(bench.device, {0: dense((rows, columns), strides, "row", _in_fours(columns))})
             call_it = partial(made, bench.slabs[0].address, 0, into.address, bench.stream)
             found.copies.append((rows, columns, int(turned), round(bench.replayed(call_it, 1e-5) * 1e6, 3)))
     into.free()

@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def tune_on_ray(
 ) -> list[Outcome]:
     """Tune every task on the cluster at ``address``, one actor per GPU. Raises GemmgenError where Ray is missing."""
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ImportError as error:
         raise GemmgenError(f"--ray needs Ray ({error}); pip install 'gemmgen[ray]', or leave --ray out") from error
     ray.init(address=address, ignore_reinit_error=True)

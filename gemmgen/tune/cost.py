@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gemmgen.ir.types import F32
 from gemmgen.tune.shapes import Align, Shape
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ def _memory(kernels: Kernels, m: Any, n: Any, k: Any, rates: Rates) -> Any:
     import numpy as np
 
     bm, bn, _ = kernels.block.T
-    once = 4.0 * (m * k + k * n + m * n)
-    tiles = 4.0 * (m * k * -(-n // bn) + k * n * -(-m // bm))
+    once = F32.bytes * (m * k + k * n + m * n)
+    tiles = F32.bytes * (m * k * -(-n // bn) + k * n * -(-m // bm))
     dram = np.where(once > rates.l2_bytes, once / rates.dram_byte_s, 0.0)
     return np.maximum(dram, tiles / rates.l2_byte_s)
 
@@ -129,7 +130,7 @@ def _added(kernels: Kernels, m: Any, n: Any, rates: Rates) -> Any:
     """Seconds of adding up the parts of K."""
     import numpy as np
 
-    moved = 4.0 * m * n * (2 * kernels.parts + 1)
+    moved = F32.bytes * m * n * (2 * kernels.parts + 1)
     second = rates.second + moved / rates.second_byte_s
     cluster = rates.cluster + rates.cluster_part * kernels.parts
     return np.where(kernels.how == SECOND, second, np.where(kernels.how == CLUSTER, cluster, 0.0))

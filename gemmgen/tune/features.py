@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gemmgen.ir.types import F32
 from gemmgen.tune.cost import CLUSTER, CONSTANTS, SECOND, WHOLE, Kernels
 from gemmgen.tune.pool import LAYOUTS, Layout, swaps
 
@@ -55,7 +56,7 @@ def guess(spec: Spec) -> tuple[float, ...]:
     share = bm * bn * bk / 128 / CLOCK / (busy * sums / (sums + 6))
     waited = 0.25e-6 * bk / 32 if spec.stages > 1 or bk == 1 else 0.8e-6
     values = {
-        "start": 1.0e-6, "alone": share + waited, "share": share, "end": 0.8e-6 + bm * bn * 4 / 60e9,
+        "start": 1.0e-6, "alone": share + waited, "share": share, "end": 0.8e-6 + bm * bn * F32.bytes / 60e9,
         "exact": 0.97, "unaligned": 1.25, "ragged_end": 1.5,
     }  # fmt: skip
     return tuple(values[name] for name in CONSTANTS)

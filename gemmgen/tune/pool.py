@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from gemmgen.ir.types import Order
+from gemmgen.ir.types import F32, VECTOR_BYTES, Order
 from gemmgen.spec.model import ORDERS, Operand, Spec
 from gemmgen.spec.replace import tried
 from gemmgen.tune.tiles import COLUMN_TILES, COPIED_TILES, ENGINE, ENGINE_TILES, SKINNY_TILES, TRANSPOSED, Tile
@@ -213,7 +213,13 @@ def _along_k(
     """Lanes along K; tiles by the tensor memory accelerator, and what is not contiguous along K by cp.async."""
     ways = {0: {"tma", "release"}, 1: {"tma", "release", "cpasync"}, 2: {"cpasync"}}
     use = frozenset({"coalescing", "smem", "float4", "transposeB"}) | ways[(o.a == COL) + (o.b == ROW)]
-    made = {"block": block, "thread": thread, "lanes_k": lanes, "stages": stages, "unroll": 4 * lanes}
+    made = {
+        "block": block,
+        "thread": thread,
+        "lanes_k": lanes,
+        "stages": stages,
+        "unroll": lanes * F32.elements(VECTOR_BYTES),
+    }
     apart = {"pad_a": 4 if o.a == COL else 0, "pad_b": 4 if o.b == ROW else 0}
     yield from _split({**made, **apart, "use": use}, parts)
 
