@@ -154,6 +154,10 @@ def bench(
             )
 
 
+BASELINE_ROUNDINGS = 3
+"""By how many times gemmgen's own bound a baseline's result may be off."""
+
+
 def _checked(side: Side, problem: Problem, alpha: float, beta: float, stream: int) -> Checked:
     """The side's result on the last set of operands, whose C held NaN (or, with a beta, known values) before."""
     from gemmgen.runtime.baseline import BaselineError, Cublas
@@ -163,7 +167,9 @@ def _checked(side: Side, problem: Problem, alpha: float, beta: float, stream: in
     side.enqueue(a, b, c, alpha, beta, stream)
     call("cuStreamSynchronize", stream)
     found = check(problem, c, alpha, beta)
-    if not found.ok:
+    # cuBLAS may round the parts of a split sum to C's type before it adds them: three roundings were seen in bf16.
+    excused = isinstance(side, Cublas) and abs(found.got - found.want) <= BASELINE_ROUNDINGS * found.bound
+    if not found.ok and not excused:
         error = BaselineError if isinstance(side, Cublas) else WrongResult
         raise error(f"{side.name} is wrong at {'x'.join(map(str, problem.size))}: {found}")
     return found
