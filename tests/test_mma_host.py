@@ -39,7 +39,7 @@ KERNELS = {
 }
 WRONG = {
     "a transposed fragment": ("ldmatrix_x4_trans(", "ldmatrix_x4("),
-    "sums of the wrong rows": ("&sums[i * 2 + 1][j * 2]", "&sums[i * 2][j * 2]"),
+    "sums of the wrong rows": ("&acc[i * 2 + 1][j * 2]", "&acc[i * 2][j * 2]"),
     "half a step along k": ("k += MMA_K", "k += MMA_K / 2"),
     "no wait for copies": ("cp_async_wait1();", ""),
 }

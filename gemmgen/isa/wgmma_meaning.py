@@ -107,7 +107,7 @@ def product(
             _elements(x.first()[leaders], major, extent, depth, panel, dtype)
             for x, major, extent, panel in ((a, majors[0], ROWS, rows[0]), (b, majors[1], n, rows[1]))
         ]
-        uses = tuple(x.use(at, leaders) for x, at in zip((a, b), places, strict=True))
+        uses = tuple(x.use(at, leaders, GROUP_WARPS) for x, at in zip((a, b), places, strict=True))
 
         def finish() -> None:
             left = uses[0].values().reshape(ROWS, depth, -1).astype(F32.numpy_dtype)

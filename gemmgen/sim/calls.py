@@ -74,6 +74,7 @@ class InUse:
     places: Ints
     units: Ints
     lanes: Ints
+    warps: int = 1
 
     def values(self) -> Data:
         """What they are now, [n, lanes]."""
@@ -88,7 +89,7 @@ class InUse:
 
     def end(self) -> None:
         """They have been read."""
-        self.shadow.end_use(self.units, self.lanes)
+        self.shadow.end_use(self.units, self.lanes, self.warps)
 
 
 @dataclass(frozen=True)
@@ -270,9 +271,9 @@ class MemoryArgument:
         m.shared_shadow(self.array.name).launch(site, units, lanes, engine)
         return Flight(self.array.name, units, lanes)
 
-    def use(self, at: Ints, lanes: Ints) -> InUse:
-        """Begin to read elements ``at`` [n, lanes] of this array, for one lane of each warp group; they may not be
-        overwritten until that ends."""
+    def use(self, at: Ints, lanes: Ints, warps: int = 1) -> InUse:
+        """Begin to read elements ``at`` [n, lanes] of this array, for one lane of each group of ``warps``; they may
+        not be overwritten until that ends, for all of its warps."""
         m, memory, site = self.machine, self.memory, self._site("load", 1, "engine")
         outside = (at < 0) | (at >= memory.size)
         if outside.any():
@@ -285,7 +286,7 @@ class MemoryArgument:
         units = units_of(places, memory.scale)
         shadow = m.shared_shadow(self.array.name)
         shadow.use(site, units, lanes)
-        return InUse(memory, shadow, site, places, units, lanes)
+        return InUse(memory, shadow, site, places, units, lanes, warps)
 
     def unfenced(self, at: Ints, lanes: Ints) -> bool:
         """Whether a thread wrote some of these elements and put no fence between that and an engine's read."""

@@ -164,13 +164,14 @@ class SharedShadow:
         late = own & (self.stamp[units] > self.clock.fences[self.batch.block[lanes][None, :], warp])
         return bool(late.any())
 
-    def end_use(self, units: Ints, lanes: Ints) -> None:
-        """They have been read, as by these lanes now."""
+    def end_use(self, units: Ints, lanes: Ints, warps: int = 1) -> None:
+        """They have been read, as by these lanes now and those of the same number in the ``warps`` from theirs on."""
         assert self._used is not None
         np.subtract.at(self._used, units, 1)
         if self._readers is None:
             self._readers = Readers(self.batch, self.clock, self.stamp.size)
-        self._readers.enter(self.clock.now, units, lanes)
+        for w in range(warps):
+            self._readers.enter(self.clock.now, units, lanes + WARP * w)
 
     def _check_read(self, t: Touch) -> None:
         units, lanes = touched(t, self.batch, self.block_units)

@@ -1,0 +1,129 @@
+"""Products of warp groups: right in every layout at ragged sizes, and every synchronisation needed."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from pipelinehelp import operands_of
+from simhelp import run_ir
+
+import gemmgen
+from gemmgen.dispatch.groups import TILES, group_spec, spec_of
+from gemmgen.ir.kernel import KernelIR
+from gemmgen.ir.nodes import Call, Sync
+from gemmgen.ir.types import BF16, F16, F32
+from gemmgen.lower import lower
+from gemmgen.spec.architecture import architecture_problem
+from gemmgen.spec.model import Spec
+from gemmgen.spec.parse import parse
+
+TEXT = """kernel small
+operands A {dtype} {a}, B {dtype} {b}, C {out} {c}
+tile block {bm}x64x64
+tile warp 16x64
+math wgmma 64x64x16
+use coalescing, smem, float4, warptile, tma, smemSwizzle{use}
+stages {stages}
+{more}
+"""
+WAYS = {
+    "plain": (64, "", 2, ""),
+    "released": (128, ", release", 3, ""),
+    "roles": (128, ", release", 3, "roles producer 1, consumers 2"),
+    "persistent": (64, ", release", 2, "roles producer 1, consumers 1\npersistent 2\ncta_swizzle 2"),
+    "stored": (64, ", release, tmaStore", 2, "roles producer 1, consumers 1\npersistent 2"),
+    "stored once": (128, ", release, tmaStore", 2, ""),
+    "staged": (64, ", release, stageC", 2, ""),
+    "split": (64, ", release", 2, "split_k 2"),
+}
+ORDERS = tuple(product(("row", "col"), repeat=3))
+SIZES = ((64, 64, 64), (200, 136, 200), (129, 70, 33), (1, 1, 1), (65, 72, 320))
+
+
+def spec(way: str, orders: tuple[str, ...] = ("row", "row", "row"), dtype: str = "bf16", out: str = "bf16") -> Spec:
+    bm, use, stages, more = WAYS[way]
+    a, b, c = orders
+    return parse(TEXT.format(bm=bm, use=use, stages=stages, more=more, dtype=dtype, out=out, a=a, b=b, c=c))
+
+
+def lying(values: Any, order: str) -> Any:
+    return np.asarray(values, order="C" if order == "row" else "F")
+
+
+CASES = [
+    (way, orders, ("bf16", "f16")[(i + j) % 2], ("same", "f32")[(i + j // 2) % 2])
+    for i, way in enumerate(WAYS)
+    for j, orders in enumerate(ORDERS)
+    if not (way.startswith("stored") and orders[2] == "col")
+]
+
+
+@pytest.mark.parametrize(("way", "orders", "dtype", "out"), CASES)
+def test_right_in_every_layout_at_ragged_sizes(way: str, orders: tuple[str, ...], dtype: str, out: str) -> None:
+    made = spec(way, orders, dtype, dtype if out == "same" else out)
+    rng = np.random.default_rng(len(way))
+    types = [x.dtype.numpy_dtype for x in made.matrices]
+    kernel = gemmgen.compile(made, "sim")
+    for number, (m, n, k) in enumerate(SIZES):
+        a = lying(rng.standard_normal((m, k)).astype(types[0]), orders[0])
+        b = lying(rng.standard_normal((k, n)).astype(types[1]), orders[1])
+        c = lying(rng.standard_normal((m, n)).astype(types[2]), orders[2])
+        alpha, beta = ((1.0, 0.0), (0.5, 2.0))[number % 2]
+        found = gemmgen.simulate(made, a, b, c, alpha, beta)
+        assert not found.faults, (m, n, k, found.faults[0])
+        assert gemmgen.verify(found.C, a, b, c, alpha, beta, spec=made).ok, (m, n, k)
+    assert kernel.device == "sim"
+
+
+def broken(ir: KernelIR, without: Sync | Call, inputs: tuple[Any, ...], want: Any) -> bool:
+    """Whether a kernel without one of its synchronisations is reported, or computes something else."""
+    a, b, c = inputs
+    got = c.copy()
+    result = run_ir(ir.without(without), a, b, got)
+    return bool(result.faults) or not np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("way", [x for x in WAYS if x != "split"])
+def test_every_synchronisation_is_needed(way: str) -> None:
+    made = spec(way)
+    made = made.replace(persistent=1) if made.persistent else made  # so that a block computes several tiles of C
+    ir = lower(made)
+    m, n, k = made.block[0], 3 * made.block[1], made.block[2] * (2 * made.stages + 1)
+    a, b, c = operands_of(ir, m, n, k, 1)
+    want = c.copy()
+    assert not run_ir(ir, a, b, want).faults
+    found = [*ir.syncs(), *ir.waits()]
+    assert len(found) >= 8
+    for sync in found:
+        name = sync.row.name if isinstance(sync, Call) else "barrier"
+        assert broken(ir, sync, (a, b, c), want), (name, getattr(sync, "why", ""))
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: "x".join(map(str, t.block)))
+def test_what_matmul_calls_takes_an_epilogue(tile: Any) -> None:
+    made = spec_of(tile, BF16, F32, ("row", "col", "row"), 132, "matmul").replace(epilogue=("bias", "gelu"))
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal((70, 72)).astype(BF16.numpy_dtype)
+    b = np.asfortranarray(rng.standard_normal((72, 130)).astype(BF16.numpy_dtype))
+    bias = rng.standard_normal(130).astype(np.float32)
+    found = gemmgen.simulate(made, a, b, bias=bias)
+    assert not found.faults and gemmgen.verify(found.C, a, b, spec=made, bias=bias).ok
+
+
+def test_a_shape_with_few_tiles_is_left_to_mma() -> None:
+    rows = ("row", "row", "row")
+    assert group_spec(F16, F16, (16, 4096, 4096), rows, 132, "matmul") is None
+    large = group_spec(BF16, BF16, (8192, 8192, 8192), rows, 132, "matmul")
+    assert large is not None and large.block == (128, 256, 64) and large.has("tmaStore") and large.persistent == 132
+
+
+def test_an_architecture_without_it_says_what_is_needed() -> None:
+    made = spec("plain")
+    assert architecture_problem(made, "sm_90") is None and architecture_problem(made, "sm_90a") is None
+    for arch in ("sm_80", "sm_100", "sm_120"):
+        assert architecture_problem(made, arch) is not None, arch
+    assert "wgmma" in str(architecture_problem(made, "sm_100"))
+    assert lower(made).target("sm_90") == "sm_90a"
