@@ -33,9 +33,6 @@ def group_problems(s: Subject) -> Iterator[Problem]:
         if spec.has(toggle):
             message = f"use {toggle} is about fragments in registers, and {spec.math} reads both tiles in shared memory"
             yield Problem(message, s.leaving(toggle) or f"leave {toggle} out", s.span(f"use {toggle}", "use"))
-    if spec.has("batched"):
-        message = f"{spec.math} reads tiles as the TMA engine writes them, which has a map of one matrix: no batches"
-        yield Problem(message, "leave batched out, or write 'math mma 16x8x16'", s.span("use batched", "use"))
     yield from _tiles(s)
     if spec.roles is not None:
         yield from _roles(s)
@@ -107,7 +104,9 @@ def _tiles(s: Subject) -> Iterator[Problem]:
     if bm % m:
         near = s.beside("BM", *multiples_around(bm, m)) or f"a multiple of {m}"
         yield Problem(
-            f"BM {bm} is not a multiple of {m}, the rows of {spec.math}", f"write {near}", s.span("BM", "tile block")
+            f"BM {bm} is not a multiple of {m}, the rows of {spec.math}",
+            f"write {near.replace(' and ', ' or ')}",
+            s.span("BM", "tile block"),
         )
     if bn != n:
         message = f"BN is {bn}, and {spec.math} computes {n} columns"
@@ -141,4 +140,4 @@ def _majors(s: Subject) -> Iterator[Problem]:
             unit = ATOM // item
             near = s.beside(size, *multiples_around(extent, unit)) or f"a multiple of {unit}"
             message = f"{size} {extent} makes rows of {item * extent} bytes, and {spec.math} reads {ATOM} at a time"
-            yield Problem(message, f"write {near}", s.span(size, "tile block"))
+            yield Problem(message, f"write {near.replace(' and ', ' or ')}", s.span(size, "tile block"))
