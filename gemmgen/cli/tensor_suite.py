@@ -52,13 +52,14 @@ def _compare(shape: tuple[int, int, int], types: tuple[DType, DType, DType], ord
     """One shape, both sides in one run, B by rows or by columns."""
     from gemmgen.dispatch.matmul import matmul
     from gemmgen.dispatch.select import Choice
-    from gemmgen.dispatch.tensor import spec_for
+    from gemmgen.dispatch.tensor import called
     from gemmgen.ir.types import TF32
     from gemmgen.report.suite import Row
     from gemmgen.runtime.timing import KernelSide, bench
 
     precision = "tf32" if types[0] == TF32 else "exact"
-    spec = spec_for(types[0], types[2], shape, ("row", order, "row"), cublas.device.sms)
+    device = cublas.device
+    spec = called(types[0], types[2], shape, ("row", order, "row"), device.sms, device.arch)
 
     def product(A: object, B: object, C: object, alpha: float, beta: float, stream: int) -> None:
         matmul(A, B, C, alpha, beta, stream, precision=precision)

@@ -107,10 +107,17 @@ def _kernel(
 
     gpu = devices.current() if device == HOST else devices.get(device)
     sms = 132 if gpu is None else gpu.sms
-    grouped = gpu is not None and gpu.arch == groups.ARCH and dtype != TF32 and not batched
-    wide = groups.group_spec(dtype, out, size, orders, sms, "matmul") if grouped else None
-    spec = wide or spec_for(dtype, out, size, orders, sms)
+    spec = called(dtype, out, size, orders, sms, "" if gpu is None or batched else gpu.arch)
     return shared_kernel(spec, "sim", None, PATIENCE) if gpu is None else shared_kernel(spec, "cuda", gpu.arch, None)
+
+
+def called(
+    dtype: DType, out: DType, size: tuple[int, int, int], orders: tuple[Order, Order, Order], sms: int, arch: str
+) -> Spec:
+    """The spec that ``matmul`` calls on a GPU of an architecture: of warp groups where those have enough tiles."""
+    grouped = arch == groups.ARCH and dtype != TF32
+    wide = groups.group_spec(dtype, out, size, orders, sms, "matmul") if grouped else None
+    return wide or spec_for(dtype, out, size, orders, sms)
 
 
 def spec_for(

@@ -45,7 +45,10 @@ def form(setting: Setting) -> str:
             return f"A {'|'.join(DTYPES)} {'|'.join(ORDERS)}, ..., accumulate {DTYPES[0]}"
         case "number":
             return choices(setting.choices) or setting.example or "N"
-        case "word" | "math" | "roles":
+        case "math":
+            named = [x for x in setting.choices if not x.startswith("wgmma")]
+            return choices([*named, "wgmma 64xNx16", "wgmma 64xNx8"])
+        case "word" | "roles":
             return choices(setting.choices) or setting.example or "WORD"
         case "chain":
             return "ENTRY -> ..."
