@@ -18,7 +18,8 @@ _LABEL = re.compile(r"^(?P<name>\.L_x_\d+|\.L_\d+):")
 _TARGET = re.compile(r"`\((?P<name>\.L_\w+)\)")
 _REGISTER = re.compile(r"R(?P<number>\d+)(?P<reuse>\.reuse)?")
 
-MULTIPLIES = ("FFMA", "HMMA", "QMMA")
+TENSOR = ("HMMA", "QMMA", "HGMMA", "QGMMA")
+MULTIPLIES = ("FFMA", *TENSOR)
 """Multiply-adds of threads, and of warps by tensor cores."""
 BANKS = 2
 """Register banks per quarter of an SM. A register is in the bank of its number mod 2."""
@@ -57,7 +58,12 @@ class Loop:
     @cached_property
     def ffma(self) -> int:
         """Instructions that multiply: FFMAs, and those of tensor cores."""
-        return sum(i.name in MULTIPLIES for i in self.instructions)
+        return sum(i.name in self.ways for i in self.instructions)
+
+    @cached_property
+    def ways(self) -> tuple[str, ...]:
+        """What multiplies: tensor cores, where they do; then FFMAs are of the epilogue."""
+        return TENSOR if any(i.name in TENSOR for i in self.instructions) else MULTIPLIES
 
     def within(self, other: Loop) -> bool:
         """Whether it is the other loop or one inside it."""
@@ -172,6 +178,7 @@ def main_loop(text: str) -> MainLoop | None:
     found = [loop for loop in _loops(whole, labels) if loop.ffma]
     if not found:
         return None
+    found = [loop for loop in found if loop.ways == TENSOR] or found
     most = max(found, key=lambda loop: loop.ffma)
     inner = [loop for loop in found if loop.within(most) and 2 * loop.ffma >= most.ffma]
     hot = min(inner, key=lambda loop: len(loop.instructions))
@@ -186,7 +193,7 @@ def main_loop(text: str) -> MainLoop | None:
         barriers=sum(i.name in BARRIERS for i in code),
         port_cycles=port_cycles(code),
         spills=sum(i.name in ("LDL", "STL") for i in whole),
-        multiplies=next(i.name for i in code if i.name in MULTIPLIES),
+        multiplies=next(i.name for i in code if i.name in hot.ways),
         idle_loads=sum(i.name == "LDS" and i.predicate == NEVER for i in most.instructions),
     )
 

@@ -106,6 +106,9 @@ def maps_of(
     m, n, k = (max(1, part) for part in spec.block)
     scalars = {"M": m, "N": n, "K": k, "lda": max(m, k), "ldb": max(n, k), "ldc": max(m, n)}
     found = dict(enumerate((x.access for x in shared_accesses(ir, scalars)), start=1))
+    if not found and spec.way.by_group:
+        why = f"{spec.name} reads its tiles in shared memory by tensor cores, past the banks that threads share"
+        raise exits.UsageError(f"{why}; name a spec of multiply-adds or mma")
     if not found:
         raise exits.UsageError(f"{spec.name} does not use shared memory; name a spec with `use smem`")
     if number is not None and number not in found:
