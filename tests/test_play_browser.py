@@ -104,6 +104,20 @@ def test_an_edit_shows_its_mistake_completion_and_then_its_kernel(address: str) 
         assert wrong == []
 
 
+def test_answers_take_back_nothing_that_was_typed(address: str) -> None:
+    """Answers to earlier texts, with their marks, arrive while more is typed."""
+    with page_of(address) as (page, wrong):
+        page.locator(".pane", has_text="__global__").first.wait_for()
+        page.locator(".cm-content").click()
+        page.keyboard.press("Control+End")
+        words = "\n" + " ".join(f"wrong{i}" for i in range(40))
+        page.keyboard.type(words, delay=20)
+        page.locator(".problem", has_text="wrong").first.wait_for()
+        page.wait_for_timeout(1000)
+        assert page.locator(".cm-line").last.inner_text() == words.strip()
+        assert wrong == []
+
+
 def test_the_tabs_answer(address: str) -> None:
     with page_of(address) as (page, wrong):
         text_of(page, "Tile program", "block tile of C")

@@ -215,8 +215,8 @@ class Page:
                 end = min(at + max(1, e["length"]), len(text))
                 if at < end:
                     marks.append({"kind": "mark", "from": at, "to": end, "class": "play-error"})
-        self.editor.decorations = marks
-        self.editor.line_tooltips = {e["line"]: e["message"] for e in errors if e["line"]}
+        self._marked(marks)
+        self.editor.run_method("setLineTooltips", {e["line"]: e["message"] for e in errors if e["line"]})
         self.problems.content = "".join(_problem(e) for e in errors)
 
     def _texts(self, found: Mapping[str, Any]) -> None:
@@ -252,7 +252,12 @@ class Page:
         faults = "".join(f"<li>{escape(fault)}</li>" for fault in answer["faults"])
         self.panes["Simulator"].content = f"<p><strong>{verdict}</strong> at {answer['size']}</p><ul>{faults}</ul>"
         marks = [{"kind": "line", "line": line, "class": "play-fault"} for line in answer["lines"]]
-        self.editor.decorations = marks
+        self._marked(marks)
+
+    def _marked(self, marks: list[dict[str, Any]]) -> None:
+        """Mark places of the text. Not by the element's ``decorations``: its updates carry the text that the server
+        last saw, and would take back what was typed since."""
+        self.editor.run_method("setDecorations", marks)
 
 
 def _problem(e: Mapping[str, Any]) -> str:

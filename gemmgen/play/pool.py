@@ -17,7 +17,9 @@ from gemmgen.play.answers import failed
 from gemmgen.play.worker import WARM
 
 SECONDS = {"texts": 5.0, "pictures": 5.0, "difference": 5.0, "advised": 20.0, "simulated": 20.0, "compiled": 60.0}
-"""How long a question of each kind may take."""
+"""Processor time that a question of each kind may take: a busy machine is not a costly spec."""
+PATIENCE = 8
+"""Seconds of the clock for each second of processor time."""
 START_S = 60.0
 """How long a process may take to start, which is no question's time."""
 QUICK = ("texts", "pictures", "difference")
@@ -56,12 +58,12 @@ class Child:
         self.answers.put(None)
 
     def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
-        """The answer; None where it did not come in time, or the process died."""
+        """The answer; None where it took more than ``seconds`` of processor time, or the process died."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps(dict(question)) + "\n")
+            self.process.stdin.write(json.dumps({**question, "seconds": seconds}) + "\n")
             self.process.stdin.flush()
-            line = self.answers.get(timeout=seconds)
+            line = self.answers.get(timeout=seconds * PATIENCE)
         except (OSError, ValueError, queue.Empty):
             return None
         found = json.loads(line) if line else None

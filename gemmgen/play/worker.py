@@ -2,7 +2,8 @@
 
     python -m gemmgen.play.worker
 
-Time is its parent's business, which ends it: a process that is busy in a compiler cannot be asked to stop.
+A question may say how many seconds of processor time it may take: a timer then ends the process, even inside a
+compiler. Time of the clock is its parent's business.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 
 from gemmgen.play.answers import answer, failed
@@ -37,10 +39,19 @@ def limit() -> None:
             resource.setrlimit(what, (value if most == resource.RLIM_INFINITY else min(value, most),) * 2)
 
 
+def timed(seconds: object) -> None:
+    """End this process after so many seconds of processor time; 0 takes that back. Nothing where the system has no such
+    timer."""
+    if hasattr(signal, "ITIMER_PROF") and isinstance(seconds, int | float):
+        signal.setitimer(signal.ITIMER_PROF, float(seconds))
+
+
 def reply(line: str) -> str:
     """The answer to a line, whatever it is."""
     try:
-        made = json.dumps(answer(json.loads(line)))
+        question = json.loads(line)
+        timed(question.get("seconds"))
+        made = json.dumps(answer(question))
     except MemoryError:
         made = json.dumps(failed("the spec needs more memory than the page allows"))
     except RecursionError:
@@ -49,6 +60,7 @@ def reply(line: str) -> str:
         made = json.dumps(failed(f"{type(error).__name__}: {error}"))
     if len(made) > LARGEST:
         made = json.dumps(failed("the answer is too large for the page; use the command line"))
+    timed(0)
     return made
 
 
