@@ -27,6 +27,12 @@ def memory(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096 >> 20
 
 
+def answers(port: int) -> bool:
+    """Whether something listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def put(page: Any, text: str) -> None:
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(text)
@@ -51,7 +57,8 @@ def main(seconds: float) -> None:
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         try:
-            time.sleep(8)
+            while not answers(port):
+                time.sleep(0.1)
             page = browser.new_page()
             page.goto(f"http://127.0.0.1:{port}/")
             page.locator(".pane", has_text="__global__").first.wait_for()

@@ -250,7 +250,7 @@ class Held:
 
 def app(*_, **__):
     Held()
-    time.sleep(30)
+    time.sleep(600)
 
 gemmgen.cli.app.app = app
 gemmgen.cli.main()
@@ -261,7 +261,7 @@ gemmgen.cli.main()
         env=env,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert (done.returncode, done.stderr) == (130, "interrupted\n")

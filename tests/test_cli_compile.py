@@ -58,7 +58,7 @@ def test_compile_writes_both_variants_and_the_table(here: Path, capsys: pytest.C
     assert guarded == gemmgen.emit(spec, variant="guarded")
     out, err = capsys.readouterr()
     header, _, exact, edge, target = out.splitlines()
-    assert [word in header for word in ("registers", "spilled bytes", "shared bytes", "threads", "blocks an SM")]
+    assert all(word in header for word in ("registers", "spilled bytes", "shared bytes", "threads", "blocks per SM"))
     assert exact.split()[:2] == ["warptile", "exact"] and edge.split()[:2] == ["warptile", "guarded"]
     assert "16,384" in exact and "128" in exact and target.startswith("compiled for sm_")
     assert err.splitlines() == [f"wrote {Path('generated', name)}" for name in ("warptile.cu", "warptile_guarded.cu")]

@@ -222,7 +222,7 @@ def test_F14_a_read_only_file_is_read(folder_mode: int) -> None:
         file.chmod(0o444)
         Path(folder).chmod(folder_mode)
         python = [sys.executable, "-c", READER, str(file)]
-        found = subprocess.run(python, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        found = subprocess.run(python, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert found.stdout.count("['good']") == 2 and found.stdout.count("can be read, but not written") == 2, found
 
 

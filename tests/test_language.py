@@ -17,7 +17,7 @@ from gemmgen.spec.parse import load, parse
 
 ROOT = Path(__file__).parents[1]
 WARPTILE = load(ladder_path("warptile"))
-LADDER = {  # block, warp, thread, threads a block, toggles
+LADDER = {  # block, warp, thread, threads per block, toggles
     "naive": ((32, 32, 1), None, (1, 1), 1024, ""),
     "coalesced": ((32, 32, 1), None, (1, 1), 1024, "coalescing"),
     "smem": ((32, 32, 32), None, (1, 1), 1024, "coalescing smem"),

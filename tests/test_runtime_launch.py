@@ -67,7 +67,7 @@ def test_g22_the_advice_is_right(threads: int) -> None:
 
 
 def test_g22_a_threads_over_the_limit() -> None:
-    with pytest.raises(LaunchError, match="4096 threads a block are over the limit of 1024"):
+    with pytest.raises(LaunchError, match="4096 threads per block are over the limit of 1024"):
         check_resources(H200, threads=4096, registers=32)
 
 

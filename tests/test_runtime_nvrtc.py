@@ -30,7 +30,7 @@ scale(int M, float alpha, const float* A, float* C)
 }
 """
 
-# More values alive than 32 registers a thread can hold.
+# More values alive than 32 registers per thread can hold.
 SPILLING = """
 extern "C" __global__ void __launch_bounds__(1024, 2)
 spill(const float* A, float* C, int n)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from gemmgen.cuda.header import launch_text, maps_text
 from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
+from gemmgen.cuda.pieces import pointer_type
 from gemmgen.cuda.shared import shared_parts
-from gemmgen.cuda.statements import Printer, pointer_type
+from gemmgen.cuda.statements import Printer
 from gemmgen.cuda.terms import declaration
 from gemmgen.ir.expr import value_of
 from gemmgen.ir.kernel import Constant, KernelIR, Param

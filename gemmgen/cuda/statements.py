@@ -10,18 +10,17 @@ from typing import assert_never
 from gemmgen.cuda.groups import name_of, reach
 from gemmgen.cuda.idioms import assigned, computed, copied, copy_text, declared, product, product_text, trips
 from gemmgen.cuda.layout import INDENT, WIDTH, Line
+from gemmgen.cuda.pieces import argument, broken, called, loop_head, pointer_type, writes
 from gemmgen.cuda.running import offsets, ring
 from gemmgen.cuda.terms import (
     INDEX_TYPES,
     Env,
     Moving,
     access,
-    address,
     as_float,
     assignment,
     declaration,
     expression,
-    first_address,
     loaded,
     number,
     reference,
@@ -29,10 +28,9 @@ from gemmgen.cuda.terms import (
     value,
     zeros,
 )
-from gemmgen.ir.expr import Const, Expr, value_of
+from gemmgen.ir.expr import value_of
 from gemmgen.ir.nodes import (
     Alloc,
-    Array,
     Call,
     Compute,
     Fma,
@@ -41,7 +39,6 @@ from gemmgen.ir.nodes import (
     Let,
     LetPointer,
     Load,
-    MapRef,
     Pinned,
     Ref,
     Roles,
@@ -54,12 +51,6 @@ from gemmgen.ir.nodes import (
 )
 from gemmgen.ir.types import WARP
 from gemmgen.isa.cluster import CLUSTER_SYNC
-from gemmgen.isa.table import WHOLE
-
-
-def memory_of(s: Load | Store) -> Array:
-    """The array that an access goes to or comes from, as against the registers on its other side."""
-    return (s.src if isinstance(s, Load) else s.dst).array
 
 
 @dataclass
@@ -146,7 +137,7 @@ class Printer:
     def _joined(self, line: Line, statements: tuple[Stmt, ...], depth: int) -> int:
         """Puts one line that stands for several statements."""
         numbers = self._numbers(statements)
-        code, *tail = _broken(depth, [line.code, *line.tail])
+        code, *tail = broken(depth, [line.code, *line.tail])
         line = Line(0, code, tail=tuple(tail))
         why = " ".join(s.why for s in statements if isinstance(s, Alloc | Load | Store | Fma | Compute) and s.why)
         self.lines.append(Line(depth, line.code, why, numbers, line.tail))
@@ -170,7 +161,7 @@ class Printer:
                 self._if(s, depth, env, names)
             case Load():
                 code, *tail = assignment(access(s.dst, s.width, env), loaded(s, env, self.moving))
-                code, *tail = _broken(depth, [code, *tail])
+                code, *tail = broken(depth, [code, *tail])
                 self._put(depth, code, s.why, s, tuple(tail))
             case Store():
                 self._store(s, depth, env)
@@ -356,61 +347,3 @@ class Printer:
             self._put(depth, f"{lead}{head} {{", f"{role.name}: warps {role.first} to {role.last}")
             self._scope(role.body, depth + 1, env)
         self._put(depth, "}")
-
-
-# --- Pieces of statements -----------------------------------------------------------------------------------------
-
-
-def loop_head(s: For, env: Env, more: Iterable[str] = ()) -> str:
-    name = s.var.name
-    step = f"++{name}" if s.step == Const(1) else f"{name} += {expression(s.step, env)}"
-    start, stop = expression(s.start, env), expression(s.stop, env)
-    return f"for ({INDEX_TYPES[s.var.dtype]} {name} = {start}; {name} < {stop}; {', '.join((step, *more))})"
-
-
-def called(name: str, arguments: list[str]) -> list[str]:
-    """``name(a, b);`` as pieces that may go to lines of their own."""
-    if not arguments:
-        return [f"{name}();"]
-    *first, last = arguments
-    return [f"{name}({first[0]},", *(f"{a}," for a in first[1:]), f"{last});"] if first else [f"{name}({last});"]
-
-
-def argument(a: Ref | Expr | MapRef, env: Env, run: int = 1) -> str:
-    """An argument of a hardware operation: memory, tensor maps and runs of registers by address, single registers and
-    numbers as they are."""
-    if isinstance(a, MapRef):
-        return f"&{a.name}"
-    if isinstance(a, Ref):
-        if run == WHOLE:
-            return a.memory.name
-        if a.array.space == "register":
-            return reference(a, env) if run == 1 else first_address(a, env)
-        return address(a, env)
-    return expression(a, env)
-
-
-def _broken(depth: int, pieces: list[str]) -> list[str]:
-    """The pieces of an assignment, with what its first part is too long for on a line of its own."""
-    first, *rest = pieces
-    if len(INDENT * depth + first) <= WIDTH or not rest or " = " not in first:
-        return pieces
-    target, _, value = first.partition(" = ")
-    return [f"{target} =", value, *rest]
-
-
-def pointer_type(array: Array) -> str:
-    return f"{'const ' if array.const else ''}{array.dtype.c}*"
-
-
-def writes(s: Stmt, array: Array) -> bool:
-    """Whether a statement may change a register array."""
-    match s:
-        case Load(dst=dst) | Compute(dst=dst):
-            return dst.memory == array
-        case Fma(acc=acc):
-            return acc.memory == array
-        case Call(args=args):
-            return any(isinstance(a, Ref) and a.memory == array for a in args)
-        case _:
-            return False

@@ -160,7 +160,7 @@ class OnGpu:
         from gemmgen.runtime import device as devices
         from gemmgen.runtime.nvrtc import supported_archs
         from gemmgen.runtime.target import choose_target
-        from gemmgen.tune.calibrate import Bench
+        from gemmgen.tune.bench import Bench
         from gemmgen.tune.gpu import machine_of
 
         m, n, k = shape
@@ -177,7 +177,7 @@ class OnGpu:
 
     def compiled(self, spec: Spec) -> bool:
         from gemmgen.api import ready
-        from gemmgen.tune.calibrate import VARIANTS
+        from gemmgen.tune.bench import VARIANTS
 
         return ready.find(spec, VARIANTS[self._number(spec)], self._target) is not None
 

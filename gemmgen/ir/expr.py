@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Literal
 
+from gemmgen.ir.integers import apply, bounds_of
+
 DType = Literal["i32", "i64", "f32", "bool"]
 Operand = "Expr | int"
 
@@ -141,27 +143,6 @@ def value_of(e: Expr) -> int | None:
             return None
 
 
-def apply(op: str, x: int, y: int) -> int:
-    """The meaning of an operator on integers. Works on NumPy arrays too, except for ``min`` and ``&&``."""
-    return _MEANING[op](x, y)
-
-
-_MEANING: Mapping[str, Callable[[int, int], int]] = {
-    "+": lambda x, y: x + y,
-    "-": lambda x, y: x - y,
-    "*": lambda x, y: x * y,
-    "/": lambda x, y: x // y,
-    "%": lambda x, y: x % y,
-    "^": lambda x, y: x ^ y,
-    "&": lambda x, y: x & y,
-    "<": lambda x, y: int(x < y),
-    "==": lambda x, y: int(x == y),
-    "!=": lambda x, y: int(x != y),
-    "&&": lambda x, y: int(bool(x) and bool(y)),
-    "min": min,
-}
-
-
 def bounds(e: Expr) -> tuple[int, int | None]:
     """Inclusive range of an expression's values; the upper end None where it is not known."""
     match e:
@@ -170,44 +151,12 @@ def bounds(e: Expr) -> tuple[int, int | None]:
         case Var(_, lo, hi):
             return lo, hi
         case Bin(op, a, b):
-            return _bin_bounds(op, bounds(a), bounds(b))
+            return bounds_of(op, bounds(a), bounds(b))
         case Select(_, a, b):
             (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
             return min(alo, blo), None if ahi is None or bhi is None else max(ahi, bhi)
         case _:
             raise TypeError(f"not an index expression: {e!r}")
-
-
-def _bin_bounds(op: str, a: tuple[int, int | None], b: tuple[int, int | None]) -> tuple[int, int | None]:
-    (alo, ahi), (blo, bhi) = a, b
-    both_known = ahi is not None and bhi is not None
-    match op:
-        case "+":
-            return alo + blo, ahi + bhi if ahi is not None and bhi is not None else None
-        case "-":
-            low = alo - bhi if bhi is not None else -(1 << 62)
-            return low, ahi - blo if ahi is not None else None
-        case "*" if alo >= 0 and blo >= 0:
-            return alo * blo, ahi * bhi if ahi is not None and bhi is not None else None
-        case "/" if alo >= 0 and blo >= 1:
-            return (alo // bhi if bhi is not None else 0), (ahi // blo if ahi is not None else None)
-        case "/" if blo >= 1:  # towards zero in C, and down in Python
-            return alo // blo, (max(0, ahi // blo) if ahi is not None else None)
-        case "%" if alo >= 0 and bhi is not None:
-            return 0, min(bhi - 1, ahi) if ahi is not None else bhi - 1
-        case "min":
-            highs = [h for h in (ahi, bhi) if h is not None]
-            return min(alo, blo), min(highs) if highs else None
-        case "^" if both_known and alo >= 0 and blo >= 0:
-            assert ahi is not None and bhi is not None
-            return 0, (1 << max(ahi, bhi).bit_length()) - 1
-        case "&" if alo >= 0 and blo >= 0:
-            highs = [h for h in (ahi, bhi) if h is not None]
-            return 0, min(highs) if highs else None
-        case "<" | "==" | "!=" | "&&":
-            return 0, 1
-        case _:
-            return -(1 << 62), None
 
 
 def divisor_of(e: Expr) -> int:

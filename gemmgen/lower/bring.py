@@ -56,8 +56,8 @@ def _by_one(syncs: Syncs, turn: Turn, b: Bring) -> list[Stmt]:
 
 
 def _free(syncs: Syncs, turn: Turn, x: Sync) -> list[Stmt]:
-    """The stage of the turn's own tile is waited for in the turn's phase; ahead of the loop, that of a tile of the C
-    before in the phase before. Where there was none, a new mbarrier takes the phase before its first for over."""
+    """The turn waits for its own tile's stage in the turn's phase; ahead of the loop, for the previous tile of C's, in
+    the phase before. If there was no such tile, a new mbarrier counts the phase before its first as completed."""
     out: list[Stmt] = []
     parity = turn.parity
     if x.ahead < turn.k.depth:

@@ -287,7 +287,7 @@ class Fragments:
     def _snake(self, out: list[Stmt], m: Expr, n: Expr, k: Expr) -> Expr:
         """Forwards in one row and backwards in the next, so that each starts with the column the last one ended with.
 
-        There, where A's register changes, that of B is still at hand from the product before, and A's and the
+        There, where A's register changes, B's is still the operand of the previous product, and A's and the
         accumulator's are read: best from different banks, which are the even and the odd registers. An accumulator is
         in the other bank than its column's register of B. So a row should begin and end with columns of the parity of
         A's register: with rows of A side by side that is the row's, as it is; along k it is that of k, for which the

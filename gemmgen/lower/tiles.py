@@ -104,7 +104,7 @@ class Turn:
 
     @property
     def parity(self) -> Expr:
-        """The phase that the mbarriers of the turn's tile are waited for in."""
+        """The phase of the mbarriers that this turn waits for."""
         return (self.passed + self.t) // self.k.stages % 2 if self.named_parity is None else self.named_parity
 
     @property

@@ -125,8 +125,8 @@ SHOWN = {
     "shared load requests": "shared load requests, compiled",
     "shared load wavefronts": "shared load wavefronts, compiled",
     "shared store wavefronts": "shared store wavefronts",
-    "registers per thread": "registers a thread",
-    "warps per SM": "warps an SM",
+    "registers per thread": "registers per thread",
+    "warps per SM": "warps per SM",
 }
 """Columns of the table, each with the name of its figure."""
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from gemmgen.report.settings import choices
 from gemmgen.spec.assign import NAMES, OPERANDS, SIZES, SWITCHES
-from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES, Setting
+from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES
+from gemmgen.spec.setting import Setting
 from gemmgen.spec.tuning import TUNABLE, shown_value
 
 

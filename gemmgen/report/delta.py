@@ -103,13 +103,7 @@ LABELS = {
     "shared load wavefronts": "shared load wavefronts, as written",
     "shared load requests, compiled": "shared load requests, as compiled",
     "shared load wavefronts, compiled": "shared load wavefronts, as compiled",
-    "FMAs a shared load, compiled": "FMAs per shared load, as compiled",
-    "threads a block": "threads per block",
-    "shared bytes a block": "shared bytes per block",
-    "registers a thread": "registers per thread",
-    "spilled bytes a thread": "spilled bytes per thread",
-    "blocks an SM": "blocks per SM",
-    "warps an SM": "warps per SM",
+    "FMAs per shared load, compiled": "FMAs per shared load, as compiled",
     **{f"{r}, at least": f"{r} time" for r in RESOURCES},
     "flop/byte of global memory, as tiled": "flop/byte of global memory",
 }
@@ -154,7 +148,7 @@ _COUNTS: Sequence[tuple[str, str, Callable[[Explanation], float | None]]] = (
     ("shared load wavefronts", "", lambda e: as_written(e.counts).wavefronts or None),
     ("shared load requests, compiled", "shared loads", lambda e: _loads(e)[0]),
     ("shared load wavefronts, compiled", "shared load wavefronts", lambda e: _loads(e)[1]),
-    ("FMAs a shared load, compiled", "", _feeds),
+    ("FMAs per shared load, compiled", "", _feeds),
     ("shared store requests", "", _total("shared", "store", "requests")),
     ("shared store wavefronts", "shared store wavefronts", _total("shared", "store", "wavefronts")),
 )
@@ -162,12 +156,12 @@ _COUNTS: Sequence[tuple[str, str, Callable[[Explanation], float | None]]] = (
 _LIMITS: Sequence[tuple[str, Callable[[Explanation], float | None]]] = (
     ("flop/byte of global memory, as tiled", lambda e: e.intensity.block_tile),
     ("blocks", lambda e: e.blocks),
-    ("threads a block", lambda e: e.ir.threads),
-    ("shared bytes a block", lambda e: e.ir.shared_bytes),
-    ("registers a thread", lambda e: e.compiled.registers if e.compiled else None),
-    ("spilled bytes a thread", lambda e: (e.compiled.spill_bytes or None) if e.compiled else None),
-    ("blocks an SM", lambda e: e.occupancy.blocks_per_sm),
-    ("warps an SM", lambda e: e.occupancy.warps_per_sm),
+    ("threads per block", lambda e: e.ir.threads),
+    ("shared bytes per block", lambda e: e.ir.shared_bytes),
+    ("registers per thread", lambda e: e.compiled.registers if e.compiled else None),
+    ("spilled bytes per thread", lambda e: (e.compiled.spill_bytes or None) if e.compiled else None),
+    ("blocks per SM", lambda e: e.occupancy.blocks_per_sm),
+    ("warps per SM", lambda e: e.occupancy.warps_per_sm),
 )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES, Setting
+from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES
+from gemmgen.spec.setting import Setting
 
 
 def settings_markdown() -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from gemmgen.runtime.arrays import (
 )
 from gemmgen.runtime.driver import PER_THREAD_STREAM, is_current, on_device
 from gemmgen.runtime.extents import meet, one_device, span_of, two_dimensions
+from gemmgen.runtime.prepared import Prepared, any_meet, run_with
 
 if TYPE_CHECKING:
     from gemmgen.ir.program import Part, Program
@@ -38,29 +38,13 @@ if TYPE_CHECKING:
     from gemmgen.launch import Launch, LaunchPlan
     from gemmgen.runtime.copies import Copies
     from gemmgen.runtime.device import Device
-    from gemmgen.runtime.launch import Bound, GpuModule
+    from gemmgen.runtime.launch import GpuModule
     from gemmgen.spec.model import Spec
 
 ModuleFor = Callable[["Variant", "Part", "Device"], "GpuModule"]
 
 _REMEMBERED = 4096  # plans a kernel keeps
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A plan with its kernels loaded. ``spans`` are the bytes that A, B and C reach before and after their address.
-
-    ``alone`` is the launch where it is all there is to do, with no memory of its own. ``beside`` are, for each operand
-    of the epilogue, whether it is written and the bytes that it reaches.
-    """
-
-    launches: tuple[Bound, ...]
-    copies: Copies | None
-    workspace: int
-    spans: tuple[int, int, int, int, int, int]
-    alone: Bound | None
-    beside: tuple[tuple[bool, int, int], ...] = ()
 
 
 class GpuGemm:
@@ -92,7 +76,7 @@ class GpuGemm:
         self._module_for = module_for
         self._lock = threading.Lock()
         self._modules: dict[tuple[Variant, Part, int], GpuModule] = {}
-        self._prepared: dict[tuple[Any, ...], _Prepared] = {}
+        self._prepared: dict[tuple[Any, ...], Prepared] = {}
         self._kept: dict[int, memory.Kept] = {}  # by stream
 
     def __call__(
@@ -165,7 +149,7 @@ class GpuGemm:
         if (
             prepared is None
             or meet(prepared.spans, a.address, b.address, c.address)
-            or (more and _any_meet(prepared, (a.address, b.address, c.address), beside))
+            or (more and any_meet(prepared, (a.address, b.address, c.address), beside))
         ):
             prepared = self._prepare((key, alpha, beta), a, b, c, alpha, beta, more)
         addresses = a.address, b.address, c.address
@@ -263,7 +247,7 @@ class GpuGemm:
         alpha: float,
         beta: float,
         more: Mapping[str, ArrayView] = NOTHING,
-    ) -> _Prepared:
+    ) -> Prepared:
         """The launches of a call, checked. Raises ArgumentError, LaunchError, CompileError."""
         from gemmgen.runtime import device as devices
 
@@ -281,7 +265,7 @@ class GpuGemm:
         alone = launches[0] if len(launches) == 1 and not workspace else None
         a_span, b_span, c_span, *spans = (span_of(x, self._types[name].bytes) for name, x in views.items())
         beside = tuple((x.written, *span) for x, span in zip(self._beside, spans, strict=True))
-        prepared = _Prepared(launches, copied, workspace, (*a_span, *b_span, *c_span), alone, beside)
+        prepared = Prepared(launches, copied, workspace, (*a_span, *b_span, *c_span), alone, beside)
         if key is not None:
             if len(self._prepared) >= _REMEMBERED:
                 self._prepared.clear()
@@ -353,7 +337,7 @@ class GpuGemm:
                 self._modules[key] = self._module_for(step.variant, step.kernel, device)
             return self._modules[key]
 
-    def _run(self, prepared: _Prepared, a: int, b: int, c: int, stream: int, beside: tuple[int, ...] = ()) -> None:
+    def _run(self, prepared: Prepared, a: int, b: int, c: int, stream: int, beside: tuple[int, ...] = ()) -> None:
         """Enqueue a plan for operands at these addresses, in the current context."""
         if prepared.alone is not None:
             prepared.alone(a, b, c, 0, stream, *beside)
@@ -365,25 +349,16 @@ class GpuGemm:
         kept = self._kept.get(stream)
         if kept is None:
             with memory.workspace(prepared.workspace, stream) as base:
-                _run_with(prepared, a, b, c, base, stream, beside)
+                run_with(prepared, a, b, c, base, stream, beside)
             return
         with kept.lock:  # the steps of one call follow one another on the stream
-            _run_with(prepared, a, b, c, kept.of(prepared.workspace), stream, beside)
+            run_with(prepared, a, b, c, kept.of(prepared.workspace), stream, beside)
 
 
 def _widest_last(best: LaunchPlan) -> tuple[Variant, ...]:
     """Variants that compute what a plan's does, the nearest to it first."""
     padded = any(step.variant.padded for step in best.steps)
     return (PADDED, GUARDED_UNALIGNED) if padded else (GUARDED, GUARDED_UNALIGNED)
-
-
-def _run_with(prepared: _Prepared, a: int, b: int, c: int, base: int, stream: int, beside: tuple[int, ...]) -> None:
-    """The copies to memory from ``base`` on, then the launches, whose own memory comes after the copies'."""
-    if prepared.copies is not None:
-        a, b = prepared.copies(a, b, base, stream)
-        base += prepared.copies.bytes
-    for launch in prepared.launches:
-        launch(a, b, c, base, stream, *beside)
 
 
 def _rounded(size: int) -> int:
@@ -406,15 +381,3 @@ def _packed(values: Any, address: int, order: str, device: int, dtype: str) -> A
     one = (n, 1) if order == "row" else (1, m)
     strides = one[1:] if values.ndim == 1 else (*(m * n for _ in batch), *one)
     return ArrayView(address, values.shape, strides, dtype, device, False, "cuda", values)
-
-
-def _any_meet(prepared: _Prepared, matrices: tuple[int, int, int], beside: tuple[int, ...]) -> bool:
-    """Whether what is written meets an operand of the epilogue, or one that it stores to meets A, B or C."""
-    s = prepared.spans
-    extents = [(i == 2, at + s[2 * i], at + s[2 * i + 1]) for i, at in enumerate(matrices)]
-    extents += [(out, at + low, at + high) for at, (out, low, high) in zip(beside, prepared.beside, strict=True)]
-    for i, (out, low, high) in enumerate(extents):
-        for other, low2, high2 in extents[max(i + 1, len(matrices)) :]:
-            if (out or other) and low < high2 and low2 < high:
-                return True
-    return False

@@ -48,7 +48,7 @@ def check_resources(limits: LaunchLimits, threads: int, registers: int, shared_b
     The message names the need, the limit, and what would fit.
     """
     if threads > limits.threads_per_block:
-        raise LaunchError(f"{threads} threads a block are over the limit of {limits.threads_per_block}")
+        raise LaunchError(f"{threads} threads per block are over the limit of {limits.threads_per_block}")
     warps = -(-threads // WARP)
     a_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
     if warps * a_warp > limits.registers_per_block:

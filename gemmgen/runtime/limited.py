@@ -15,7 +15,7 @@ from gemmgen.diagnostics import CompileError, GemmgenError
 from gemmgen.runtime.installed import python_path
 
 WAITED = 3.0
-"""Seconds that are waited for each second of processor time, and ``WAITED_LEAST`` at least: the machine may be busy."""
+"""Seconds of wall time allowed per second of processor time, at least ``WAITED_LEAST``: the machine may be busy."""
 WAITED_LEAST = 60.0
 
 POLLED = 0.1

@@ -1,8 +1,8 @@
 """Keeps the process's locale over calls into libraries that change it.
 
-Some versions of NVRTC set the locale to "C" and leave it so, after which Python reads and writes files otherwise
-than before. A locale belongs to the whole process, so threads that compile at once share one guard: the first in
-notes the locale, the last out restores it.
+Some versions of NVRTC set the locale to "C" and do not restore it, which changes how Python reads
+and writes files. A locale belongs to the whole process, so threads that compile at once share one
+guard: the first in notes the locale, the last out restores it.
 """
 
 from __future__ import annotations

@@ -266,5 +266,5 @@ _PROPERTIES = re.compile(r"Function properties for (\S+)\s*\n[^\n]*?(\d+) bytes 
 
 
 def _spills(log: str, name: str) -> int:
-    """Bytes a thread that ptxas stores from registers to memory in kernel ``name``."""
+    """Bytes per thread that ptxas stores from registers to memory in kernel ``name``."""
     return next((int(size) for kernel, size in _PROPERTIES.findall(log) if kernel == name), 0)

@@ -15,7 +15,7 @@ Asynchronous writes: ``MemoryArgument.store_async`` puts elements in flight, whe
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from inspect import isgeneratorfunction
 
 import numpy as np
@@ -30,11 +30,12 @@ from gemmgen.sim.access import Element, Place, element, place
 from gemmgen.sim.clock import Clock
 from gemmgen.sim.count import Op, Site, figures
 from gemmgen.sim.faults import FaultKind
+from gemmgen.sim.flight import Flight, InUse
 from gemmgen.sim.index import Scope, form_of
 from gemmgen.sim.lanes import NOBODY, Active, Batch, Bools, Data, Ints, Truth, as_truth, narrow
 from gemmgen.sim.machine import Machine
 from gemmgen.sim.memory import Memory
-from gemmgen.sim.shadow import SharedShadow, Touch, touched, units_of
+from gemmgen.sim.shadow import Touch, touched, units_of
 
 ENGINE_ALIGN = 16
 """Bytes to which a matrix and its rows must be aligned for the TMA engine (CUDA driver API, cuTensorMapEncodeTiled)."""
@@ -49,47 +50,6 @@ class Wait:
 
 
 Step = Callable[[Active], Generator[Wait, None, None] | None]
-
-
-@dataclass(frozen=True)
-class Flight:
-    """What an engine is writing of a shared array for n lanes, in units of its shadow, [units, n]."""
-
-    buffer: str
-    units: Ints
-    lanes: Ints
-
-    def part(self, which: Bools) -> Flight:
-        """That of some of the lanes, [n]."""
-        return self if which.all() else Flight(self.buffer, self.units[:, which], self.lanes[which])
-
-
-@dataclass(frozen=True)
-class InUse:
-    """Elements [n, lanes] of shared memory that an instruction reads until it is waited for."""
-
-    memory: Memory
-    shadow: SharedShadow
-    site: Site
-    places: Ints
-    units: Ints
-    lanes: Ints
-    warps: int = 1
-
-    def values(self) -> Data:
-        """What they are now, [n, lanes]."""
-        found: Data = self.memory.flat[self.places]
-        return found
-
-    def part(self, which: Bools) -> InUse:
-        """Those of some of the lanes."""
-        if which.all():
-            return self
-        return replace(self, places=self.places[:, which], units=self.units[:, which], lanes=self.lanes[which])
-
-    def end(self) -> None:
-        """They have been read."""
-        self.shadow.end_use(self.units, self.lanes, self.warps)
 
 
 @dataclass(frozen=True)

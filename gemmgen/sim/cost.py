@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import assert_never
 
-from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, apply, value_of
+from gemmgen.ir.expr import Bin, Const, Expr, Select, Var, value_of
+from gemmgen.ir.integers import apply
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import (
     Alloc,

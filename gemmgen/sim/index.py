@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.expr import Bin, Const, Select, Var, apply
+from gemmgen.ir.expr import Bin, Const, Select, Var
+from gemmgen.ir.integers import apply
 
 if TYPE_CHECKING:
     from gemmgen.ir.expr import Expr

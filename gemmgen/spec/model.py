@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 from gemmgen.diagnostics import Span
 from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, EpilogueOperand, Matrix, Order
 from gemmgen.isa.math import FMA, MATHS, NAMES, Math
 from gemmgen.isa.wgmma import GROUP_THREADS
-
-Form = Literal["name", "sizes", "toggles", "operands", "number", "word", "math", "roles", "chain", "tune"]
+from gemmgen.spec.setting import Setting, row_of, setting
 
 ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
@@ -134,16 +133,6 @@ class Operand:
 
 
 F32_ROW = Operand()
-
-
-def setting(default: Any, doc: str, *, line: str, form: Form, **how: Any) -> Any:
-    """A field of Spec that is also (part of) a row of SETTINGS.
-
-    ``line`` is how a line that gives it starts, ``form`` how the rest of that line reads. ``how``: for sizes
-    ``parts`` (their names) and ``optional`` (how many of the last may be left out); for a number or word ``choices``,
-    for a number ``most``, for a word ``pattern`` and ``example``.
-    """
-    return field(default=default, metadata={"doc": doc, "line": line, "form": form, **how})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,44 +351,12 @@ class Spec:
         return (self.block[0] // self.thread[0]) * (self.block[1] // self.thread[1]) * self.lanes_k
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A row of the table of settings: the line ``name ...`` gives the ``fields`` of Spec, and reads as ``form``."""
-
-    name: str
-    form: Form
-    fields: tuple[str, ...]
-    doc: str
-    default: Any
-    required: bool
-    parts: tuple[str, ...] = ()
-    optional: int = 0
-    choices: tuple[Any, ...] = ()
-    most: int | None = None
-    pattern: str = ""
-    example: str = ""
-
-
 def _settings() -> tuple[Setting, ...]:
     lines: dict[str, list[Field[Any]]] = {}
     for f in fields(Spec):
         if "line" in f.metadata:
             lines.setdefault(f.metadata["line"], []).append(f)
-    return tuple(_setting(line, group) for line, group in lines.items())
-
-
-def _setting(line: str, group: list[Field[Any]]) -> Setting:
-    first = group[0]
-    how = {k: v for k, v in first.metadata.items() if k not in ("line", "form", "doc")}
-    return Setting(
-        name=line,
-        form=first.metadata["form"],
-        fields=tuple(f.name for f in group),
-        doc=first.metadata["doc"] if len(group) == 1 or line == "use" else "element type and order of each matrix",
-        default=None if first.default is MISSING else first.default,
-        required=first.default is MISSING,
-        **how,
-    )
+    return tuple(row_of(line, group) for line, group in lines.items())
 
 
 SETTINGS: tuple[Setting, ...] = _settings()

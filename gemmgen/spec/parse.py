@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from gemmgen.diagnostics import MAX_PROBLEMS, ArgumentError, Problem, Source, Span, SpecError, quoted
 from gemmgen.spec.check import notes, problems
+from gemmgen.spec.draft import INTEGER, Draft, integer_of
 from gemmgen.spec.epilogue import read_chain
-from gemmgen.spec.lines import Enough, Line, Word, decoded, leading_comment, normalised, read_lines, report
-from gemmgen.spec.model import DTYPES, ORDERS, RENAMED, SETTINGS, TOGGLES, Form, Operand, Setting, Spec
+from gemmgen.spec.lines import Enough, Line, Word, decoded, leading_comment, normalised, read_lines
+from gemmgen.spec.model import DTYPES, ORDERS, RENAMED, SETTINGS, TOGGLES, Operand, Spec
 from gemmgen.spec.names import did_you_mean, nearest
-from gemmgen.spec.steps import most_hint
+from gemmgen.spec.setting import Form, Setting
 from gemmgen.spec.subject import Subject
 from gemmgen.spec.tuning import read_choice
 
 MAX_TEXT = 64 * 1024  # characters or bytes of a spec; a larger file is not one
-MAX_DIGITS = 9  # of a number; more cannot be meant
 
 _SETTINGS = {row.name: row for row in SETTINGS}
 _STARTS = list(dict.fromkeys(name.split(" ", 1)[0] for name in _SETTINGS))
 _TOGGLES = {t.name: t for t in TOGGLES}
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 _PLACEHOLDERS: dict[str, Any] = {"name": "kernel", "block": (1, 1, 1)}
 
 
@@ -39,7 +37,7 @@ def parse(text: str, filename: str = "<string>", fits: Fits = lambda _: True) ->
     if len(text) > MAX_TEXT:
         raise SpecError([_too_long()], filename)
     source = Source(filename, normalised(text))
-    draft = _Draft(source)
+    draft = Draft(source)
     try:
         for line in read_lines(source, draft.problems):
             _read(draft, line)
@@ -87,7 +85,7 @@ def read(file: BinaryIO, filename: str, fits: Fits = lambda _: True) -> Spec:
 
 
 def _too_long() -> Problem:
-    return Problem(f"this is no spec: it is longer than {MAX_TEXT} bytes", "a spec is about ten lines")
+    return Problem(f"the spec is longer than {MAX_TEXT} bytes", "a spec is about ten lines")
 
 
 def _noted(spec: Spec) -> Spec:
@@ -102,25 +100,7 @@ def _place(problem: Problem) -> tuple[int, int]:
 # --- One line -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Draft:
-    """A spec while it is read: values by field, where each setting stands, and the mistakes so far."""
-
-    source: Source
-    values: dict[str, Any] = field(default_factory=dict)
-    spans: dict[str, Span] = field(default_factory=dict)
-    bad: set[str] = field(default_factory=set)
-    problems: list[Problem] = field(default_factory=list)
-
-    def wrong(self, span: Span, message: str, hint: str = "") -> None:
-        report(self.problems, Problem(message, hint, span))
-
-    def spoil(self, row: Setting) -> None:
-        """Rules that need this setting are not to be checked."""
-        self.bad.update(row.fields, row.parts)
-
-
-def _read(draft: _Draft, line: Line) -> None:
+def _read(draft: Draft, line: Line) -> None:
     found = _row(draft, line)
     if found is None:
         return
@@ -142,7 +122,7 @@ def _read(draft: _Draft, line: Line) -> None:
         draft.spoil(row)
 
 
-def _row(draft: _Draft, line: Line) -> tuple[Setting, int] | None:
+def _row(draft: Draft, line: Line) -> tuple[Setting, int] | None:
     """The setting that a line gives, and how many of its words name it."""
     words = line.items[0]
     first = words[0].text
@@ -172,7 +152,7 @@ def _meant(word: str) -> str:
     return did_you_mean(word, _STARTS)
 
 
-def _stray_options(draft: _Draft, items: list[tuple[Word, ...]]) -> bool:
+def _stray_options(draft: Draft, items: list[tuple[Word, ...]]) -> bool:
     for word in (w for item in items for w in item if w.options):
         draft.wrong(word.span, f"{quoted(word.text)} takes no options", "take the brackets away")
         return True
@@ -195,7 +175,7 @@ def _example(row: Setting) -> str:
     return f"{row.name} {forms[row.form]}"
 
 
-def _single(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> Word | None:
+def _single(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> Word | None:
     """The one word of a setting that takes one."""
     extra = items[0][1:] or (items[1] if len(items) > 1 else ())
     if extra:
@@ -205,19 +185,19 @@ def _single(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> Word 
     return items[0][0]
 
 
-def _name(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _name(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     if word := _single(draft, row, items):
         draft.spans[row.name] = word.span
         draft.values[row.fields[0]] = word.text
 
 
-def _word(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _word(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     if word := _single(draft, row, items):
         draft.spans[row.name] = word.span
         draft.values[row.fields[0]] = word.text
 
 
-def _math(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _math(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     """``fma``, or ``mma`` and a shape."""
     words = [*items[0], *(items[1] if len(items) > 1 else ())]
     if len(words) > 2 or len(items) > 1:
@@ -228,37 +208,25 @@ def _math(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     draft.values[row.fields[0]] = " ".join(w.text for w in words)
 
 
-def _roles(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _roles(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     """``producer 1, consumers 2``: the warp groups of each role."""
     draft.spans[row.name] = items[0][0].span
     draft.values[row.fields[0]] = ", ".join(" ".join(w.text for w in item) for item in items)
 
 
-def _number(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _number(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     word = _single(draft, row, items)
-    if word and (value := _integer(draft, word.text, word.span, row.name, row.most)) is not None:
+    if word and (value := integer_of(draft, word.text, word.span, row.name, row.most)) is not None:
         draft.spans[row.name] = word.span
         draft.values[row.fields[0]] = value
 
 
-def _integer(draft: _Draft, text: str, span: Span, what: str, most: int | None = None) -> int | None:
-    if not _INTEGER.fullmatch(text):
-        hint = "write it with the digits 0 to 9" if any(c.isdigit() and not c.isascii() for c in text) else ""
-        draft.wrong(span, f"{what} takes a whole number, not {quoted(text)}", hint)
-        return None
-    if len(text) > MAX_DIGITS:
-        hint = "" if most is None else most_hint(what, most)
-        draft.wrong(span, f"{what} is a number of {len(text.lstrip('+-'))} digits, which is far too large", hint)
-        return None
-    return int(text)
-
-
-def _sizes(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _sizes(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     word = _single(draft, row, items)
     if word is None:
         return
     pieces = word.text.split("x")
-    if not all(_INTEGER.fullmatch(p) for p in pieces):
+    if not all(INTEGER.fullmatch(p) for p in pieces):
         draft.wrong(word.span, f"{quoted(word.text)} is not a size for {row.name}", _size_hint(word.text, row))
         return
     few, many = len(row.parts) - row.optional, len(row.parts)
@@ -272,7 +240,7 @@ def _sizes(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     for part, piece in zip(row.parts, pieces, strict=False):
         span = Span(draft.source, word.span.line, column, len(piece))
         draft.spans[part] = span
-        value = _integer(draft, piece, span, part)
+        value = integer_of(draft, piece, span, part)
         sizes.append(1 if value is None else value)
         draft.bad.update([part] if value is None else [])
         column += len(piece) + 1
@@ -290,7 +258,7 @@ def _size_hint(text: str, row: Setting) -> str:
     return form
 
 
-def _toggles(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _toggles(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     use: dict[str, Span] = {}
     for item in items:
         word = item[0]
@@ -302,7 +270,7 @@ def _toggles(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None
     draft.values["use"] = frozenset(use)
 
 
-def _toggle(draft: _Draft, row: Setting, word: Word, use: dict[str, Span]) -> None:
+def _toggle(draft: Draft, row: Setting, word: Word, use: dict[str, Span]) -> None:
     toggle = _TOGGLES.get(word.text)
     if toggle is None:
         draft.wrong(word.span, f"unknown toggle {quoted(word.text)}", did_you_mean(word.text, _TOGGLES))
@@ -317,7 +285,7 @@ def _toggle(draft: _Draft, row: Setting, word: Word, use: dict[str, Span]) -> No
         _option(draft, word, toggle.options, name, value)
 
 
-def _option(draft: _Draft, toggle: Word, known: tuple[str, ...], name: Word, value: Word) -> None:
+def _option(draft: Draft, toggle: Word, known: tuple[str, ...], name: Word, value: Word) -> None:
     if not name.text:
         hint = f"write it like '{toggle.text}({known[0]}=1)'" if known else "take the brackets away"
         draft.wrong(value.span, f"{quoted(value.text)} is a value without a name", hint)
@@ -328,20 +296,20 @@ def _option(draft: _Draft, toggle: Word, known: tuple[str, ...], name: Word, val
         draft.wrong(name.span, f"{name.text} is given twice on line {name.span.line}", "keep one of the two")
     else:
         draft.spans[name.text] = value.span
-        number = _integer(draft, value.text, value.span, name.text)
+        number = integer_of(draft, value.text, value.span, name.text)
         if number is None:
             draft.bad.add(name.text)
         else:
             draft.values[name.text] = number
 
 
-def _chain(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _chain(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     entries = read_chain(items, draft.wrong, draft.spans)
     if entries is not None:
         draft.values[row.fields[0]] = entries
 
 
-def _tune(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _tune(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     if len(items) > 1:
         draft.wrong(items[1][0].span, "one tune line chooses for one setting", "write a line for each")
         return
@@ -358,7 +326,7 @@ def _tune(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     draft.values["tune"] = (*draft.values.get("tune", ()), choice)
 
 
-def _operands(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
+def _operands(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
     for item in items:
         name, words = item[0], item[1:]
         if name.text not in row.fields:
@@ -371,7 +339,7 @@ def _operands(draft: _Draft, row: Setting, items: list[tuple[Word, ...]]) -> Non
             _operand(draft, name, words)
 
 
-def _operand(draft: _Draft, name: Word, words: tuple[Word, ...]) -> None:
+def _operand(draft: Draft, name: Word, words: tuple[Word, ...]) -> None:
     """``f32 row``; a word that is left out keeps its default. A type that is none is the checks' to refuse."""
     order = words[-1].text if words and words[-1].text in ORDERS else ""
     types = words[:-1] if order else words
@@ -385,7 +353,7 @@ def _operand(draft: _Draft, name: Word, words: tuple[Word, ...]) -> None:
     draft.values[name.text] = dtype if name.text == "accumulate" else Operand(dtype, order or ORDERS[0])
 
 
-_READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] = {
+_READERS: dict[Form, Callable[[Draft, Setting, list[tuple[Word, ...]]], None]] = {
     "name": _name,
     "sizes": _sizes,
     "toggles": _toggles,
@@ -399,7 +367,7 @@ _READERS: dict[Form, Callable[[_Draft, Setting, list[tuple[Word, ...]]], None]] 
 }
 
 
-def _missing(draft: _Draft) -> Iterator[Problem]:
+def _missing(draft: Draft) -> Iterator[Problem]:
     """Settings that a spec cannot do without; not those that a line in error was perhaps to give."""
     rows = [row for row in SETTINGS if row.required and row.name not in draft.spans]
     unread = {_guess(draft.source.line(p.span.line)) for p in draft.problems if p.span} if rows else set()

@@ -10,8 +10,9 @@ from typing import Any
 from gemmgen.diagnostics import Problem, SpecError, quoted
 from gemmgen.spec.check import notes, problems
 from gemmgen.spec.epilogue import settled_chain
-from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Setting, Spec
+from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Spec
 from gemmgen.spec.names import did_you_mean
+from gemmgen.spec.setting import Setting
 from gemmgen.spec.subject import Subject
 from gemmgen.spec.tuning import settled_choices
 

@@ -107,7 +107,7 @@ def _other_steps(s: Subject, *toggles: str) -> str:
     blocks = [c["block"][2] for c in s.first(({"block": (bm, bn, v), "unroll": 0} for v in even), 2)]
     if not ways and blocks:
         bks = " or ".join(str(v) for v in sorted(blocks))
-        ways = [f"take BK {bks}{' and leave unroll out' if unroll else ''}"]
+        ways = [f"change BK to {bks}{' and leave unroll out' if unroll else ''}"]
     return either(*ways, s.leaving(*toggles)) or "change BK"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Setting, Spec
+from gemmgen.spec.model import SETTINGS, TOGGLES, Operand, Spec
+from gemmgen.spec.setting import Setting
 from gemmgen.spec.tuning import choice_lines
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from gemmgen.diagnostics import Problem, Span, quoted
 from gemmgen.spec.lines import Word
-from gemmgen.spec.model import SETTINGS, TOGGLES, Setting, Spec
+from gemmgen.spec.model import SETTINGS, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean
+from gemmgen.spec.setting import Setting
 from gemmgen.spec.suggest import MAX_SIZE
 
 Choice = tuple[str, tuple[Any, ...]]

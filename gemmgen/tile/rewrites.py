@@ -170,7 +170,7 @@ def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
 
 
 def tma(p: TileProgram, spec: Spec) -> TileProgram:
-    """One thread sets the TMA engine to work; rows that it cannot address are copied by cp.async instead, and beside it
+    """One thread issues the TMA copies; rows that it cannot address are copied by cp.async instead, and beside it
     what is transposed, where the spec says so."""
     beside = turned(p) if spec.has("cpasync") else frozenset()
     copies = transports(p, Tma(), spec.has("float4"), beside)

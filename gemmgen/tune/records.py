@@ -31,6 +31,7 @@ from gemmgen.tune.rows import (
     shown_align,
 )
 from gemmgen.tune.shapes import Align, Shape
+from gemmgen.tune.spectext import adds_in_memory, operands_of
 
 __all__ = ["Machine", "Record", "Records", "RecordsError", "RecordsWarning", "adds_in_memory", "default_path"]
 
@@ -348,18 +349,6 @@ class Records:
                 "SELECT task, state, result FROM work WHERE job = ? ORDER BY place", (job,)
             ).fetchall()
         return [(str(task), str(state), result) for task, state, result in rows]
-
-
-def adds_in_memory(spec: str) -> bool:
-    """Whether the text of a spec is of a kernel that adds up in no fixed order. Its comment may speak of it too."""
-    lines = (line.partition("#")[0].replace(",", " ").split() for line in spec.splitlines())
-    return any(words[:1] == ["use"] and "atomics" in words for words in lines)
-
-
-def operands_of(spec: str) -> str:
-    """The line of a spec's text that says how its operands lie; empty where they lie by rows."""
-    lines = (line.partition("#")[0].split() for line in spec.splitlines())
-    return next((" ".join(words) for words in lines if words[:1] == ["operands"]), "")
 
 
 def _rank(record: Record) -> tuple[int, bool, float]:

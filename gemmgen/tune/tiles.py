@@ -41,7 +41,7 @@ LANE_ROWS = 4
 """Lanes along M: 8 along N then have 4 columns each, a row of all banks."""
 
 # Lanes 4 along M by 8 along N; a thread's rows 4 apart, its columns 4 together: what the tensor memory accelerator's
-# tiles are read best by. 128 sums a thread first, then 64 and 32 for shapes with few tiles.
+# tiles are read best by. 128 sums per thread first, then 64 and 32 for shapes with few tiles.
 ENGINE_TILES = tuple(
     Tile((bm, bn, 32), warp, (1, 4), warp[0] // LANE_ROWS, warp[1] // WARP)
     for bm, bn, warp in (

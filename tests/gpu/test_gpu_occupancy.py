@@ -41,7 +41,7 @@ extern "C" __global__ void busy(const float* in, float* out, int n)
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that takes some registers a thread and static shared memory a block."""
+    """A kernel that takes some registers per thread and static shared memory per block."""
 
     function: Any
     registers: int
