@@ -109,10 +109,9 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
         "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
-// Releases what the barrier guards: one lane arrives after all lanes of the warp are done.
+// The warp's first lane arrives: it releases what the barrier guards.
 __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 {
-    __syncwarp();
     asm volatile(
         "{\n"
         ".reg .pred first;\n"
@@ -244,6 +243,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                 } while (M == -1 - step);  // never: M is not negative
             }
         }
+        __syncwarp();  // all lanes are done: the first arrives for them
         // As, Bs: read by this warp above, overwritten once all warps are here
         mbarrier_release(&empty[stage]);
 

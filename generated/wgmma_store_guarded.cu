@@ -155,10 +155,9 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[2][64])
     for (int j = 0; j < 64; ++j) asm volatile("" : "+f"(d[0][j]), "+f"(d[1][j]) :: "memory");
 }
 
-// Releases what the barrier guards: one lane arrives after all lanes of the warp are done.
+// The warp's first lane arrives: it releases what the barrier guards.
 __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 {
-    __syncwarp();
     asm volatile(
         "{\n"
         ".reg .pred first;\n"
@@ -298,6 +297,7 @@ wgmma_store(int M, int N, int K, float alpha, const bf16* A, size_t lda, const b
                 }
                 wgmma_commit();   // As, Bs: the products of one tile are waited for together
                 wgmma_wait(acc);  // As, Bs: read by the products above, which this waits for
+                __syncwarp();     // all lanes are done: the first arrives for them
                 // As, Bs: read by this warp above, overwritten once all warps are here
                 mbarrier_release(&empty[stage]);
                 if (++stage == STAGES) { stage = 0; parity ^= 1; }

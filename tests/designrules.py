@@ -234,6 +234,8 @@ EXCEPTIONS: dict[str, dict[tuple[str, str], str]] = {
     },
     "warp_size_literal": {
         ("tune/families.py", "warp[1] // 32"): "columns of a tile",
+        ("tune/pool.py", "tile.block[2] == 32"): "steps along k of a tile",
+        ("tune/features.py", "2.5e-07 / 32"): "steps along k of a tile",
         ("report/page/words.py", "32 * _sectors(e)"): "bytes of a sector",
         ("report/page/context.py", "32 * sectors"): "bytes of a sector",
         ("report/ladder.py", "32 * moved"): "bytes of a sector",

@@ -95,6 +95,9 @@ def normalised(cuda: str) -> str:
     code = re.sub(r'(static_assert\([^"]*),\s*"(?:[^"\\\n]|\\.)*"\);', r"\1);", code)
     code = re.sub(r"constexpr int WARP\s*=\s*32;", "", code)
     code = re.sub(rf"\b({'|'.join(NAMES)})\b", lambda m: NAMES[m[1]], code)
+    # The lanes of a warp met inside the helper when the hashes were made; now they meet before it is called.
+    code = re.sub(r"__syncwarp\(\);\s*(?=mbarrier_release\()", "", code)
+    code = re.sub(r"(void mbarrier_release\([^)]*\)\s*\{)", r"\1\n    __syncwarp();", code)
     return "".join(f"{line.rstrip()}\n" for line in code.splitlines() if line.strip())
 
 

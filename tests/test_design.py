@@ -25,18 +25,17 @@ from designrules import EXCEPTIONS, RULES, Module, found, modules
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {
-    "four_bytes": 16,
-    "float32_by_name": 12,
+    "four_bytes": 0,
+    "float32_by_name": 0,
     "way_as_string": 0,
     "warp_size_defined": 1,
-    "warp_size_literal": 5,
-    "needed_architecture": 3,
+    "warp_size_literal": 0,
+    "needed_architecture": 0,
     "spec_after_lowering": 0,
 }
 ORDERED_BY_HAND = {
     # file: how many syncs and ordering instructions it makes. The lowering of order() alone may.
-    "gemmgen/isa/async_copy.py": 1,  # the text of mbarrier_release: a warp meets, and one of its lanes arrives
-    "gemmgen/lower/syncs.py": 12,
+    "gemmgen/lower/syncs.py": 13,
 }
 
 

@@ -142,7 +142,7 @@ def expected(sync: Sync | Call) -> set[str]:
 def test_every_kind_of_synchronisation_stands_in_some_pipeline() -> None:
     rows = [s.row for name in PIPELINES for v in VARIANTS for s in kernel(name, v).waits()]
     found = {row.orders.value for row in rows if row.orders is not None}
-    assert found == {"commit", "wait", "acquire", "fence", "arrive", "init"}
+    assert found == {"commit", "wait", "acquire", "fence", "arrive", "init", "meet"}
 
 
 def test_one_of_two_equal_waits_is_left_out_alone() -> None:

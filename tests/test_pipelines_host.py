@@ -118,7 +118,7 @@ def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None
 # --- Texts with one thing wrong ---------------------------------------------------------------------------------------
 
 CALLS = ("cp_async_commit", r"cp_async_wait\d", "mbarrier_init", "mbarrier_fence", "mbarrier_expect", "mbarrier_wait")
-CALLS += ("mbarrier_release", "cluster_sync")
+CALLS += ("mbarrier_release", "__syncwarp", "cluster_sync")
 BROKEN = ("pipeline_groups_3_prefetch", "pipeline_groups_spread", "pipeline_tma_2_prefetch", "pipeline_tma_swizzle_128")
 BROKEN += ("pipeline_tma_release", "pipeline_cluster_columns", "pipeline_cluster_tma")
 BROKEN += ("pipeline_persistent_tma", "pipeline_persistent_release", "types_bf16_tma_swizzle", "types_f16_spread")

@@ -9,6 +9,7 @@ from gemmgen.cli import exits, output
 from gemmgen.cli.explain import DEFAULT, GpuOption, SizeOption, named_gpu
 from gemmgen.cli.options import Json, OneSpec, Set, Size
 from gemmgen.cli.specs import load_specs
+from gemmgen.ir.types import F32
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
@@ -106,8 +107,10 @@ def is_right(spec: Spec) -> bool:
     m, n = (min(CHECKED_AT_MOST, extent + extent // 2 + 1) for extent in (bm, bn))
     k = spec.stages * max(bk, 8) + max(bk, 8) + 1
     random = np.random.default_rng(0)
-    dtype = spec.matrices[0].dtype.numpy_dtype
-    a, b = (random.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in ((m, k), (k, n)))
+    a, b = (
+        random.standard_normal(shape, dtype=F32.numpy_dtype).astype(matrix.dtype.numpy_dtype)
+        for matrix, shape in zip(spec.matrices, ((m, k), (k, n)), strict=False)
+    )
     beside = drawn(spec, m, n)
     done = gemmgen.simulate(spec, a, b, counted=False, **beside)
     return not done.faults and gemmgen.verify(done.C, a, b, spec=spec, **beside).ok

@@ -30,11 +30,10 @@ def launched(job: dict[str, Any]) -> int:
     spec = gemmgen.parse(job["spec"])
     m, n, k = job["size"]
     kernel = gemmgen.compile(spec, "cuda")
-    orders = (spec.A.order, spec.B.order, spec.C.order)
     shapes = ((m, k), (k, n), (m, n))
     a, b, c = arrays = [
-        DeviceArray.empty(shape, "float32", required().ordinal, order=order)
-        for shape, order in zip(shapes, orders, strict=True)
+        DeviceArray.empty(shape, matrix.dtype.numpy, required().ordinal, order=matrix.order)
+        for shape, matrix in zip(shapes, spec.matrices, strict=True)
     ]
     kernel(a, b, c, 1.0, job["beta"])
     call("cuCtxSynchronize")

@@ -184,7 +184,7 @@ def make_operands(
     random = np.random.default_rng(seed)
 
     def matrix(name: str, rows: int, columns: int) -> Any:
-        drawn = random.standard_normal((rows, columns), dtype=np.float32)
+        drawn = random.standard_normal((rows, columns), dtype=F32.numpy_dtype)
         return given.get(name, drawn.astype(types[name], copy=False))
 
     a, b = matrix("A", m, k), matrix("B", k, n)

@@ -13,6 +13,7 @@ from gemmgen.cli.files import check_writable, write_file
 from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Json, Size, parse_size
 from gemmgen.diagnostics import SimulationFault
+from gemmgen.ir.types import F32
 
 if TYPE_CHECKING:
     from gemmgen.report.ladder import LadderResult, Rung, RungResult
@@ -129,8 +130,8 @@ def counted_ladder(size: Size, rungs: Sequence[Rung]) -> LadderResult:
     refuse_too_large(size)
     random = np.random.default_rng(0)
     dtype = gemmgen.load(ladder_path(rungs[0].spec)).matrices[0].dtype.numpy_dtype
-    a = random.standard_normal((size.m, size.k), dtype=np.float32).astype(dtype, copy=False)
-    b = random.standard_normal((size.k, size.n), dtype=np.float32).astype(dtype, copy=False)
+    a = random.standard_normal((size.m, size.k), dtype=F32.numpy_dtype).astype(dtype, copy=False)
+    b = random.standard_normal((size.k, size.n), dtype=F32.numpy_dtype).astype(dtype, copy=False)
     lines: list[RungResult] = []
     with output.progress(f"simulating the ladder at {size}") as shown:
         for rung in rungs:

@@ -158,12 +158,14 @@ __device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int
     needs=(SHARED_ADDRESS,),
 )
 
+WARP_SYNC = Instruction("__syncwarp", "", meaning=meaning.meet_in_warps, orders=Ordering.MEET)
+"""The lanes of a warp meet: what each did is done before what all do next."""
+
 MBARRIER_RELEASE = Instruction(
     "mbarrier_release",
-    """// Releases what the barrier guards: one lane arrives after all lanes of the warp are done.
+    """// The warp's first lane arrives: it releases what the barrier guards.
 __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 {
-    __syncwarp();
     asm volatile(
         "{\\n"
         ".reg .pred first;\\n"

@@ -203,15 +203,19 @@ def expect(lanes: Lanes, barrier: MemoryArgument, nbytes: IndexArgument) -> None
     b.turn()
 
 
+def meet_in_warps(lanes: Lanes) -> None:
+    """``()``: the lanes of each active warp meet."""
+    lanes.clock.join_warps(lanes.active)
+
+
 def release(lanes: Lanes, barrier: MemoryArgument) -> None:
-    """``(barrier)``: the lanes of each active warp meet, and one arrives for all."""
+    """``(barrier)``: the first lane of each active warp arrives, for what its warp had done when its lanes last met."""
     import numpy as np
 
     lane, number = barrier.touch()
     first = lanes.batch.thread[lane] % WARP == 0
     block, number = lanes.batch.block[lane[first]], number[first]
-    lanes.clock.join_warps(lanes.active)
-    token, b = lanes.clock.release(lanes.active), _barriers(lanes, barrier)
+    token, b = lanes.clock.release(lanes.active, met=True), _barriers(lanes, barrier)
     np.subtract.at(b.pending, (block, number), 1)
     b.coming[block, number] = np.maximum(b.coming[block, number], token[block])
     b.turn()

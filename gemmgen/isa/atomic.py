@@ -43,7 +43,7 @@ def global_add(width: int) -> Instruction:
     registers = ", ".join(f"%{i + 1}" for i in range(width))
     inputs = ", ".join(f'"f"({x})' for x in letters)
     where = f"{width} neighbours in global memory, each atomically, in one access"
-    helper = f"""// Adds to {where}: p must be aligned to {4 * width} bytes.
+    helper = f"""// Adds to {where}: p must be aligned to {F32.bytes * width} bytes.
 __device__ __forceinline__ void add_float{width}(float* p, {parameters})
 {{
     asm volatile("red.global.add.v{width}.f32 [%0], {{{registers}}};"

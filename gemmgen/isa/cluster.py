@@ -42,7 +42,8 @@ def cluster_load(width: int) -> Instruction:
     suffix = "" if width == 1 else f".v{width}"
     outputs = ", ".join(f'"=f"({part})' for part in parts)
     name = f"load_cluster_float{width if width > 1 else ''}"
-    helper = f"""// {4 * width} bytes of shared memory, that many bytes into the array in the block of that rank.
+    nbytes = F32.bytes * width
+    helper = f"""// {nbytes} bytes of shared memory, that many bytes into the array in the block of that rank.
 __device__ __forceinline__ {kind} {name}(const float* array, int bytes, int rank)
 {{
     unsigned int start;

@@ -20,6 +20,7 @@ from gemmgen.isa.async_copy import (
     MBARRIER_INIT,
     MBARRIER_RELEASE,
     MBARRIER_WAIT,
+    WARP_SYNC,
     cp_async_wait,
 )
 from gemmgen.isa.dependent import ALLOW_NEXT_KERNEL, WAIT_FOR_PREVIOUS_KERNEL
@@ -86,7 +87,8 @@ class Syncs:
             case Kind.FULL, _:
                 return [Call(MBARRIER_WAIT, (_of(self.full, at), at.parity), why)]
             case Kind.EMPTY, Side.RELEASE:
-                return [Call(MBARRIER_RELEASE, (_of(self.empty, at),), why, RELEASE)]
+                meet = Call(WARP_SYNC, (), "all lanes are done: the first arrives for them", RELEASE)
+                return [meet, Call(MBARRIER_RELEASE, (_of(self.empty, at),), why, RELEASE)]
             case Kind.EMPTY, _:
                 return [Call(MBARRIER_WAIT, (_of(self.empty, at), at.parity), why, RELEASE)]
             case Kind.HANDOVER, _:

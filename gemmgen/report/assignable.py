@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gemmgen.report.settings import choices
+from gemmgen.spec.architecture import meaning_of
 from gemmgen.spec.assign import NAMES, OPERANDS, SIZES, SWITCHES
 from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES
 from gemmgen.spec.setting import Setting
@@ -33,7 +34,7 @@ def assignables() -> list[Assignable]:
     found = [row for setting in SETTINGS for row in _settings(setting)]
     for toggle in TOGGLES:
         needs = toggle.needs
-        found.append(_row(toggle.name, f"use {toggle.name}", "on|off", "off", toggle.doc, needs))
+        found.append(_row(toggle.name, f"use {toggle.name}", "on|off", "off", meaning_of(toggle), needs))
         for option in toggle.options:
             line = f"use {toggle.name}({option}=N)"
             meaning = OPTION_MEANING[option]

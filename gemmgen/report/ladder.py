@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.ir.types import WARP
+from gemmgen.isa.memory import SECTOR
 from gemmgen.report.bench import Comparison, method
 from gemmgen.report.table import duration, format_table
 from gemmgen.text.wrap import wrapped
@@ -294,8 +296,8 @@ def counted_table(result: LadderResult) -> str:
         counts: list[object] = [None] * 4
         if c is not None:  # else the kernel cannot be counted
             moved = c.global_load_sectors + c.tma_load_sectors
-            used = f"{(c.global_load_bytes_used + c.tma_load_bytes) / max(1, 32 * moved):.0%}"
-            a_load = f"{c.fma / max(1, 32 * c.shared_load_requests):.1f}" if c.shared_load_requests else None
+            used = f"{(c.global_load_bytes_used + c.tma_load_bytes) / max(1, SECTOR * moved):.0%}"
+            a_load = f"{c.fma / max(1, WARP * c.shared_load_requests):.1f}" if c.shared_load_requests else None
             counts = [moved, used, c.shared_load_wavefronts, a_load]
         rows.append([*result.lead(number), *_known_times(result, line), *counts, rung.fixes or None, rung.leaves])
     headers: list[str] = [

@@ -57,7 +57,7 @@ def _times(e: Explanation, values: Mapping[str, float]) -> list[str]:
             f"({expected / measured - 1:+.0%}); limited by: {RESOURCES[e.bound.by]} (modelled)"
         )
     if DRAM_READ in values:
-        least = compulsory_bytes(e.size, e.beta) - 4 * e.size[0] * e.size[1]
+        least = compulsory_bytes(e.size, e.beta, e.items, e.beside) - e.items[2] * e.size[0] * e.size[1]
         lines.append(f"DRAM: {values[DRAM_READ]:,.0f} bytes read, at least {least:,} needed")
     busy = {r: values[name] for r, name in BUSY.items() if name in values}
     if busy:

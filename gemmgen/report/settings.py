@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from gemmgen.spec.architecture import meaning_of
 from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES
 from gemmgen.spec.setting import Setting
 
@@ -13,7 +14,7 @@ def settings_markdown() -> str:
     """Two tables: the lines of a spec, and the toggles of its ``use`` line."""
     lines = [[f"`{setting.name} {form(setting)}`", setting.doc, default(setting)] for setting in SETTINGS]
     toggles = [
-        [f"`{t.name}`", with_options(t.doc, t.options), ", ".join(f"`{n}`" for n in (*t.needs, *t.fma_needs))]
+        [f"`{t.name}`", with_options(meaning_of(t), t.options), ", ".join(f"`{n}`" for n in (*t.needs, *t.fma_needs))]
         for t in TOGGLES
     ]
     return "\n".join(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmgen.diagnostics import GemmgenError
+from gemmgen.ir.types import F32
 from gemmgen.runtime import memory
 from gemmgen.runtime.driver import call, on_device, private_stream
 
@@ -95,8 +96,8 @@ class Cublas:
         """A product that TF32, with its 10 bits, cannot get right: (1 + 2^-12) times the identity."""
         import numpy as np
 
-        n, value = 16, np.float32(1 + 2**-12)
-        a, b, c = (memory.DeviceArray.empty((n, n), "float32", self.device.ordinal) for _ in range(3))
+        n, value = 16, F32.numpy_dtype.type(1 + 2**-12)
+        a, b, c = (memory.DeviceArray.empty((n, n), F32.numpy, self.device.ordinal) for _ in range(3))
         a.set(np.full((n, n), value))
         b.set(np.eye(n))
         c.set(np.full((n, n), np.nan))

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import LaunchError
-from gemmgen.ir.types import numpy_dtype
+from gemmgen.ir.types import U8, numpy_dtype
 from gemmgen.runtime.driver import LEGACY_STREAM, bindings, call, current_device, failure, library, on_device
 
 if TYPE_CHECKING:
@@ -215,5 +215,5 @@ class Kept:
         """The address of at least ``size`` bytes, in the current context. Raises LaunchError where there is not enough,
         and then keeps what there was."""
         if not self._held or self._held[-1].nbytes < size:
-            self._held.append(DeviceArray.empty((1, -(-size // 4)), "float32", current_device()))
+            self._held.append(DeviceArray.empty((1, size), U8.numpy, current_device()))
         return self._held[-1].address

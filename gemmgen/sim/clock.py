@@ -67,13 +67,17 @@ class Clock:
         self.fences[self._warps(active)] = self.now
         self.now += 1
 
-    def release(self, active: Active) -> Stamps:
-        """What the active warps of each block have done and know, [blocks, actors]; for a later :meth:`acquire`."""
+    def release(self, active: Active, met: bool = False) -> Stamps:
+        """What the active warps of each block have done and know, [blocks, actors]; for a later :meth:`acquire`.
+
+        ``met``: one lane of each speaks for its warp, and knows of the others only what they had done when the warp
+        last met.
+        """
         known, warps = self._table(), self._warps(active)
         token = np.zeros((self.batch.blocks, self.actors), np.int32)
         for w in range(self.batch.warps_per_block):
             row = known[:, w, :].copy()
-            row[:, w] = self.now
+            row[:, w] = row[:, w] if met else self.now
             np.maximum(token, np.where(warps[:, w, None], row, 0), out=token)
         self.now += 1
         return token

@@ -13,7 +13,7 @@ from gemmgen.isa.atomic import global_add
 from gemmgen.isa.cluster import CLUSTER_SYNC
 from gemmgen.isa.dependent import WAIT_FOR_PREVIOUS_KERNEL
 from gemmgen.isa.table import Instruction
-from gemmgen.spec.model import Spec
+from gemmgen.spec.model import Spec, Toggle
 from gemmgen.target import ARCHS
 
 INSTRUCTIONS: Mapping[str, Instruction] = {
@@ -40,6 +40,12 @@ def needs(spec: Spec) -> Iterator[tuple[str, int]]:
     for dtype in dict.fromkeys(x.dtype for x in spec.matrices):
         if dtype.arch:
             yield f"{ELEMENT_TYPE} {dtype}", dtype.arch
+
+
+def meaning_of(toggle: Toggle) -> str:
+    """What a toggle does, with the first architecture that has its instruction."""
+    row = INSTRUCTIONS.get(toggle.name)
+    return toggle.doc if row is None else f"{toggle.doc} (sm_{row.arch.min})"
 
 
 def adds_vectors(spec: Spec) -> bool:

@@ -67,7 +67,7 @@ TOGGLES: tuple[Toggle, ...] = (
         "copy tiles to shared memory asynchronously, bypassing registers; with tma, the one that is transposed",
         needs=("smem",),
     ),
-    Toggle("tma", "the Tensor Memory Accelerator copies whole tiles (sm_90)", needs=("smem", "float4")),
+    Toggle("tma", "the Tensor Memory Accelerator copies whole tiles", needs=("smem", "float4")),
     Toggle("spread", "issue a tile's copies a few at a time, between the products", needs=("cpasync",)),
     Toggle("raggedFirst", "process the K remainder first, so that later copies need no check of K", needs=("smem",)),
     Toggle("release", "each warp releases a stage by itself, without a block-wide barrier", needs=("tma",)),
@@ -106,12 +106,10 @@ TOGGLES: tuple[Toggle, ...] = (
         "C's tile is left in shared memory, and stored by the tensor memory accelerator (needs math wgmma)",
         needs=("smem", "tma"),
     ),
-    Toggle(
-        "clusterReduce", "split_k's blocks (2 to 8) form a cluster and add up in one kernel (sm_90)", needs=("smem",)
-    ),
+    Toggle("clusterReduce", "split_k's blocks (2 to 8) form a cluster and add up in one kernel", needs=("smem",)),
     Toggle("atomics", "split_k's blocks add to C with atomics, in no fixed order: results may differ in the last bits"),
     Toggle("batched", "compute a batch of products in one launch; an operand without a batch, or of one, is shared"),
-    Toggle("dependentLaunch", "launch split_k's second kernel while the first still runs (sm_90)"),
+    Toggle("dependentLaunch", "launch split_k's second kernel while the first still runs"),
     Toggle(
         "separators",
         "keep the compiler from moving loads across steps along k",

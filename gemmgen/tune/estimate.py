@@ -30,6 +30,7 @@ ADDRESSES = 28  # registers for indices, addresses and the loop
 FEWEST_ADDRESSES = 12  # of those, that no compiler does without
 LAUNCH_S = 2.0e-6
 EARLY_LAUNCH_S = LAUNCH_S / 4  # of a kernel that is launched while the one before it runs
+FMAS_A_WAVEFRONT = 4.0  # warps' instructions that an SM issues while its shared memory serves one wavefront
 ROUND_CLOCKS = 1500  # of filling a pipeline, and of starting a block
 STORE_BYTES_A_CLOCK = 32
 SHARED_BYTES_A_CLOCK = 128
@@ -146,7 +147,7 @@ def _efficiency(p: TileProgram, align: Align) -> float:
     sums = sums_of(p)
     loads, wavefronts = _shared_accesses(p)
     issue = sums / (sums + loads + 3)
-    shared = min(1.0, sums / (4.0 * wavefronts))
+    shared = min(1.0, sums / (FMAS_A_WAVEFRONT * wavefronts))
     return min(issue, shared) * _overlap(p) * _aligned(p, align)
 
 

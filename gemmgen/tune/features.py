@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 ADDING = frozenset({"dependentLaunch", "clusterReduce", "atomics"})
 CLOCK = 1.755e9
+STEP_WAIT_S = 0.25e-6 / 32
+"""Seconds that a block waits for a step along k to arrive, where other stages hide most of it."""
 
 
 def layout_of(spec: Spec) -> Layout:
@@ -54,7 +56,7 @@ def guess(spec: Spec) -> tuple[float, ...]:
     sums = spec.thread[0] * spec.thread[1] * spec.warp_iterations[0] * spec.warp_iterations[1]
     busy = 0.92 if spec.has("tma") else 0.85 if spec.has("cpasync") else 0.6
     share = bm * bn * bk / 128 / CLOCK / (busy * sums / (sums + 6))
-    waited = 0.25e-6 * bk / 32 if spec.stages > 1 or bk == 1 else 0.8e-6
+    waited = STEP_WAIT_S * bk if spec.stages > 1 or bk == 1 else 0.8e-6
     values = {
         "start": 1.0e-6, "alone": share + waited, "share": share, "end": 0.8e-6 + bm * bn * F32.bytes / 60e9,
         "exact": 0.97, "unaligned": 1.25, "ragged_end": 1.5,

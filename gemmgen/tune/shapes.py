@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from math import inf, log2
 from typing import Literal, TypeAlias
 
+from gemmgen.ir.types import F32
+
 Shape: TypeAlias = tuple[int, int, int]
 Align: TypeAlias = tuple[int, int, int]
 Kind = Literal["skinny_m", "skinny_n", "deep", "shallow", "square"]
@@ -33,8 +35,8 @@ def kind_of(shape: Shape) -> Kind:
 
 
 def alignment_of(leading: tuple[int, int, int], addresses: tuple[int, int, int] = (0, 0, 0)) -> Align:
-    """Bytes (16, 8 or 4) to which each row of A, B and C is aligned; leading dimensions in elements of 4 bytes."""
-    a, b, c = (_bytes(4 * row, at) for row, at in zip(leading, addresses, strict=True))
+    """Bytes (16, 8 or 4) to which each row of A, B and C is aligned; leading dimensions in elements of float32."""
+    a, b, c = (_bytes(F32.bytes * row, at) for row, at in zip(leading, addresses, strict=True))
     return a, b, c
 
 

@@ -66,6 +66,7 @@ struct Fiber {
     std::deque<std::vector<Copy>> groups;
     unsigned int shuffles;  // that it has begun
     float offered[2];       // what it gives in its last two
+    unsigned int meetings;  // of its warp, that it has come to
 };
 
 // What the lanes of a warp have come with to what they do together, and how many are there (mma_stub.h).
@@ -132,7 +133,7 @@ inline void start(int thread)
     fiber.state = State::ready;
     fiber.started.clear();
     fiber.groups.clear();
-    fiber.shuffles = 0;
+    fiber.shuffles = fiber.meetings = 0;
     makecontext(&fiber.context, fiber_main, 0);
 }
 
@@ -305,6 +306,16 @@ inline float __shfl_xor_sync(unsigned int, float value, int apart)
     for (int lane = first; lane < first + 32; ++lane)
         while (host::fibers[lane].shuffles < mine) host::poll(__LINE__);
     return host::fibers[me ^ apart].offered[mine % 2];
+}
+
+// The lanes of a warp meet, those that the block has: the last warp may be a part of one.
+inline void __syncwarp(int line = __builtin_LINE())
+{
+    const int me = host::current, first = me / 32 * 32, all = blockDim.x * blockDim.y;
+    const unsigned int mine = ++host::fibers[me].meetings;
+    ++host::progress;
+    for (int lane = first; lane < first + 32 && lane < all; ++lane)
+        while (host::fibers[lane].meetings < mine) host::poll(line);
 }
 
 // The threads of a grid take turns here, and none is interrupted.

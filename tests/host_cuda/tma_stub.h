@@ -28,7 +28,6 @@ struct Barrier {
     bool fenced;
     std::deque<Box> arriving;
     int arrivals;
-    std::map<int, int> released;  // lanes of a warp that are done
 };
 
 static std::map<const void*, Barrier> barriers;
@@ -79,7 +78,7 @@ inline bool deliver(Barrier& barrier)
 
 inline void mbarrier_init(unsigned long long* at, int arrivals)
 {
-    host::barriers[at] = {arrivals, 0, 0, false, {}, arrivals, {}};
+    host::barriers[at] = {arrivals, 0, 0, false, {}, arrivals};
 }
 
 inline int __shfl_sync(unsigned int, int value, int) { return value; }  // of a value that the lanes agree on
@@ -100,12 +99,11 @@ inline void mbarrier_expect(unsigned long long* at, int bytes, int line = __buil
     ++host::progress;
 }
 
-// The warp arrives with the last of its lanes.
+// The first lane of the warp arrives, wherever the others are.
 inline void mbarrier_release(unsigned long long* at, int line = __builtin_LINE())
 {
     host::Barrier& barrier = host::barrier_at(at, line);
-    const int warp = threadIdx.x / 32, rest = blockDim.x - 32 * warp, lanes = rest < 32 ? rest : 32;
-    if (++barrier.released[warp] % lanes) return;
+    if (threadIdx.x % 32) return;
     barrier.pending -= 1;
     host::end_phase(barrier);
     ++host::progress;

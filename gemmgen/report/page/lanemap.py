@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gemmgen.isa import memory
-from gemmgen.report.page.patterns import WORD, Pattern, Phase, phases, runs, sectors
+from gemmgen.report.page.patterns import Pattern, Phase, phases, runs, sectors
 from gemmgen.report.page.svg import PITCH, Cell, Drawing
 
 CELL, ROW, GUTTER = PITCH, 14.0, 88.0
-LINE_WORDS = memory.LINE // WORD
-SECTOR_WORDS = memory.SECTOR // WORD
+LINE_WORDS = memory.LINE // memory.BANK_BYTES
+SECTOR_WORDS = memory.SECTOR // memory.BANK_BYTES
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def sector_map(p: Pattern, name: str, what: str) -> LaneMap:
         d.text(2, y + 10, "+0" if at == 0 else f"+{line * memory.LINE - first:,}", "tiny")
         for i in range(LINE_WORDS // SECTOR_WORDS):
             _sector(d, GUTTER + i * (SECTOR_WORDS * CELL + 6), y, line * (LINE_WORDS // SECTOR_WORDS) + i, words, moved)
-    bytes_moved, bytes_used = memory.SECTOR * len(moved), WORD * len(words)
+    bytes_moved, bytes_used = memory.SECTOR * len(moved), memory.BANK_BYTES * len(words)
     caption = (
         f"{what}, {where(p)}: {_count(len(moved), 'sector')} of 32 bytes in {_count(len(lines), 'line')} of 128; "
         f"{bytes_used:,} of {bytes_moved:,} bytes moved are used ({bytes_used / bytes_moved:.0%})."

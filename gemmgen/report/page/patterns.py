@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 Lanes = tuple[int | None, ...]
-WORD = memory.BANK_BYTES
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class Pattern:
     @property
     def words(self) -> Lanes:
         """The first 4-byte word of each lane."""
-        return tuple(None if a is None else a // WORD for a in self.addresses)
+        return tuple(None if a is None else a // memory.BANK_BYTES for a in self.addresses)
 
     @property
     def width(self) -> int:
         """Words per lane."""
-        return max(1, self.nbytes // WORD)
+        return max(1, self.nbytes // memory.BANK_BYTES)
 
     def lanes_by_word(self, lanes: Sequence[int] = tuple(range(WARP))) -> dict[int, list[int]]:
         """The lanes that access each word, words in order."""
@@ -130,7 +129,7 @@ def _phase(p: Pattern, lanes: range) -> Phase:
 def sectors(p: Pattern) -> tuple[int, ...]:
     """Numbers of the 32-byte sectors of a global access, in order."""
     words = p.lanes_by_word()
-    return tuple(dict.fromkeys(word * WORD // memory.SECTOR for word in words))
+    return tuple(dict.fromkeys(word * memory.BANK_BYTES // memory.SECTOR for word in words))
 
 
 def runs(p: Pattern) -> list[str]:

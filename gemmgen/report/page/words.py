@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.report.delta import SettingChange, spec_changes
 from gemmgen.report.page.facts import RungFacts
+from gemmgen.spec.architecture import meaning_of
 from gemmgen.spec.model import SETTINGS, TOGGLES
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _delta(change: SettingChange) -> str:
 
 def meanings(delta: Sequence[str]) -> dict[str, str]:
     """The settings of a ``spec_delta``, each with its description in the table of settings."""
-    docs = {t.name: t.doc for t in TOGGLES} | {s.name: s.doc for s in SETTINGS}
+    docs = {t.name: meaning_of(t) for t in TOGGLES} | {s.name: s.doc for s in SETTINGS}
     names = (item.removeprefix("+ ").removeprefix(f"{MINUS} ") for item in delta)
     return {name: docs[name] for text in names for name in docs if text == name or text.startswith(f"{name} ")}
 
