@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,13 +115,11 @@ def _combinations(grids: Sequence[tuple[Spec, Sequence[Choice]]], possible: int)
         for bare, own in grids:
             yield from ((bare, c) for c in itertools.product(*([(n, v) for v in values] for n, values in own)))
         return
+    ends = list(itertools.accumulate(_count(own) for _, own in grids))
     for number in _drawn(possible):
-        at = number
-        for bare, own in grids:
-            if at < _count(own):
-                yield bare, _numbered(own, at)
-                break
-            at -= _count(own)
+        grid = bisect_right(ends, number)
+        bare, own = grids[grid]
+        yield bare, _numbered(own, number - (ends[grid - 1] if grid else 0))
 
 
 def _drawn(possible: int) -> list[int]:
