@@ -22,8 +22,8 @@ os.environ.setdefault("GEMMGEN_VERIFY", "1")
 settings.register_profile("full", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 settings.register_profile("default", settings.get_profile("full"), max_examples=10)
 TOGETHER = {
-    # Files whose tests share what takes long to make (texts built by the host's compiler, facts of all rungs), and the
-    # process that has it.
+    # The tests of a file share what takes long to make, and so a process; those of these files do with one another's
+    # (texts built by the host's compiler, facts of all rungs).
     **{f"test_{name}": name for name in ("cuda_host", "cuda_mutants", "pipelines_host", "runtime_copies")},
     **{f"test_report{part}": "report" for part in ("", "_bottleneck", "_roofline", "_browser")},
 }
@@ -87,8 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid in moved:
             item.add_marker(pytest.mark.full)
-        if item.path.stem in TOGETHER and config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(TOGETHER[item.path.stem]))
+        if config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(TOGETHER.get(item.path.stem, item.path.stem)))
     if any(item.get_closest_marker("gpu") for item in items) and no_gpu():
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
 

@@ -86,11 +86,11 @@ def missing_to_build() -> str | None:
     return None
 
 
-def uncompiled(specs: Iterable[Spec], arch: str = "sm_90") -> list[Exported]:
+def uncompiled(specs: Iterable[Spec], arch: str = "sm_90", *, numbered: bool = True) -> list[Exported]:
     """Specs as an export describes them, with a few bytes in place of every cubin and PTX."""
     found = []
     for i, spec in enumerate(specs):
-        made = described(spec, arch, f"{spec.name}_{i}", PROJECT)  # fixtures share names
+        made = described(spec, arch, f"{spec.name}_{i}" if numbered else spec.name, PROJECT)  # fixtures share names
         found.append(replace(made, kernels=tuple(replace(k, cubin=b"\0", ptx=b"// \0\0") for k in made.kernels)))
     return found
 
@@ -103,11 +103,12 @@ def build_planner(made: Sequence[Exported], folder: Path) -> Path:
         (folder / path).write_bytes(data)
     declared = "\n".join(f"namespace planned {{ namespace {x.name} {{ extern const rt::Spec spec; }} }}" for x in made)
     pointers = ", ".join(f"&{x.name}::spec" for x in made)
-    (folder / "planner.cpp").write_text(MAIN % (declared, pointers))
+    # One translation unit: the standard library's headers are read once.
+    sources = "".join(f'#include "src/{x.name}.cpp"\n' for x in made)
+    (folder / "planner.cpp").write_text(sources + MAIN % (declared, pointers))
     program = folder / "planner"
-    sources = [str(folder / "src" / f"{x.name}.cpp") for x in made]
     command = [COMPILER, "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}"]
-    subprocess.run([*command, str(folder / "planner.cpp"), *sources, "-o", str(program)], check=True)
+    subprocess.run([*command, str(folder / "planner.cpp"), "-o", str(program)], check=True)
     return program
 
 

@@ -165,7 +165,7 @@ def test_factors_and_empty_sums(name: str) -> None:
         lambda way: specs(max_threads=64, max_sums=16, max_size=16, orders=("row", "col"), way=way, split=True)
     ),
     blocks=st.integers(1, 5),
-    size=st.tuples(st.integers(1, 30), st.integers(1, 20), st.integers(1, 12)),
+    size=st.tuples(st.integers(1, 15), st.integers(1, 12), st.integers(1, 6)),
 )
 def test_any_spec(spec: Spec, blocks: int, size: Size) -> None:
     same_as_one_block_each(replace(spec, persistent=blocks), "guarded", (4 * size[0], 4 * size[1], 4 * size[2]))

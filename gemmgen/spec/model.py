@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from gemmgen.diagnostics import Span
@@ -298,7 +299,7 @@ class Spec:
         """``block`` as it is written: without a BK that nothing uses."""
         return self.block[:2] if self.block[2] == 1 and not self.has("smem") else self.block
 
-    @property
+    @cached_property
     def matrices(self) -> tuple[Matrix, Matrix, Matrix]:
         """A, B and C: their types and how they lie. A type that does not exist, which the checks report, is float32."""
         operands = zip("ABC", (self.A, self.B, self.C), strict=True)
@@ -318,7 +319,7 @@ class Spec:
         """A, B, C and what the epilogue takes besides."""
         return (*self.matrices, *self.beside)
 
-    @property
+    @cached_property
     def way(self) -> Math:
         """How it multiplies elements of A and B. Of a checked spec; one that does not exist is plain multiply-adds."""
         return MATHS.get((self.math, self.matrices[0].dtype), FMA)
