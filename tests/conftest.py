@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -136,6 +137,18 @@ def disassembled_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sass, "disassemble", remembered)
         yield
+
+
+@pytest.fixture(scope="module")
+def chosen(request: pytest.FixtureRequest) -> Callable[..., set[tuple[Any, ...]]]:
+    """Of the tests of this file that run in this session, the values of parameters: a fixture of the module makes what
+    they need, and no more."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+
+    def values(*names: str) -> set[tuple[Any, ...]]:
+        return {tuple(c.params[n] for n in names) for c in calls if c is not None and c.params.keys() >= {*names}}
+
+    return values
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 from epiloguehelp import ENTRIES, operands
 from host_cuda import product
-from host_cuda.harness import HostModule, build, missing
+from host_cuda.harness import Chosen, HostModule, build, missing
 from host_cuda.problem import problem
 from pipelinehelp import unaligned
 
@@ -45,9 +46,9 @@ def lowered(spec: Spec, variant: str) -> KernelIR:
     return lower(spec, GUARDED if variant == "guarded" else unaligned(spec))
 
 
-def kernels() -> list[tuple[str, KernelIR]]:
+def kernels(keys: Iterable[tuple[str, str, str, str]]) -> list[tuple[str, KernelIR]]:
     made = []
-    for key in KERNELS:
+    for key in sorted(keys):
         for variant in ("guarded", "guarded_unaligned"):
             ir = lowered(spec_of(*key), variant)
             made.append(("_".join((*key, variant)), ir))
@@ -55,8 +56,8 @@ def kernels() -> list[tuple[str, KernelIR]]:
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
-    found = [text for name, ir in kernels() for text in product.texts(name, ir)]
+def module(tmp_path_factory: pytest.TempPathFactory, chosen: Chosen) -> HostModule:
+    found = [text for name, ir in kernels(key for (key,) in chosen("key")) for text in product.texts(name, ir)]
     return build(found, tmp_path_factory.mktemp("epilogue"))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from host_cuda import product
-from host_cuda.harness import HostFault, HostModule, build, missing
+from host_cuda.harness import Chosen, HostFault, HostModule, build, missing
 from host_cuda.problem import F32, Problem, problem
 from pipelinehelp import PIPELINES, depths, kernel, launches, line_of, spec_of, workspace
 from simhelp import grid_of
@@ -21,8 +21,9 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
-    named = [(f"{name}_{variant}", kernel(name, variant)) for name in PIPELINES for variant in VARIANTS]
+def module(tmp_path_factory: pytest.TempPathFactory, chosen: Chosen) -> HostModule:
+    wanted = {*chosen("name", "variant"), *((name, "guarded") for (name,) in chosen("name"))}
+    named = [(f"{name}_{variant}", kernel(name, variant)) for name, variant in sorted(wanted)]
     found = [text for name, ir in named for text in product.texts(name, ir)]
     return build(found, tmp_path_factory.mktemp("host"))
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from host_cuda import product
-from host_cuda.harness import HostFault, HostModule, build, missing
+from host_cuda.harness import Chosen, HostFault, HostModule, build, missing
 from host_cuda.problem import Problem, problem
 from pipelinehelp import kernel as pipeline
 from pipelinehelp import spec_of as spec_of_pipeline
@@ -39,6 +39,7 @@ KERNELS += [(rung, "bf16", "bf16", f"aligned_{n}") for rung in ("vectorized", "c
 TILES = {"smem": ((32, 32, 8), (1, 1)), "vectorized": ((32, 32, 8), (4, 4)), "regblock2d": ((4, 4, 8), (2, 2))}
 """Tiles so small that long sums take little time here, by "g25_" and the rung that has them."""
 
+SHARED_SUMS = ("splitk", "f16", "f16", "guarded")
 BROKEN = ("vectorized", "bf16", "bf16", "guarded")
 WRONG = {
     "bits multiplied as numbers": ("+= bf16_to_float(regM[m])", "+= regM[m]"),
@@ -64,9 +65,10 @@ def kernel(rung: str, inputs: str, output: str, variant: str) -> KernelIR:
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> HostModule:
+def module(tmp_path_factory: pytest.TempPathFactory, chosen: Chosen) -> HostModule:
     small = [(f"g25_{rung}", "f16", c, "guarded") for rung in TILES for c in ("f16", "f32")]
-    found = [text for key in (*KERNELS, *small) for text in product.texts("_".join(key), kernel(*key))]
+    keys = {key for (key,) in chosen("key")} | {*small, SHARED_SUMS}
+    found = [text for key in sorted(keys) for text in product.texts("_".join(key), kernel(*key))]
     ((_, right),) = product.texts("", kernel(*BROKEN))
     found += [(what, right.replace(old, new)) for what, (old, new) in WRONG.items()]
     return build(found, tmp_path_factory.mktemp("types"))
@@ -200,7 +202,7 @@ def test_g25d_what_float16_cannot_hold_is_infinite(module: HostModule, output: s
 
 def test_sums_of_several_blocks_are_rounded_once(module: HostModule) -> None:
     """Partial sums are float32: 2049 and what others add to it come to no whole number of float16 before the end."""
-    key = ("splitk", "f16", "f16", "guarded")
+    key = SHARED_SUMS
     k = 2 * 8 * spec_of(*key[:3]).block[2] * spec_of(*key[:3]).split_k
     p = ones(key, (16, 16, k))
     p.a.view[:, 1:] = 0

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,10 @@ CTYPES: dict[str, Any] = {
     "float": ctypes.c_float,
 }
 ELEMENTS = {x.c: x for x in ELEMENT_TYPES.values()}
+
+
+Chosen = Callable[..., set[tuple[Any, ...]]]
+"""The fixture ``chosen``: what the tests that run have for parameters."""
 
 
 class HostFault(Exception):
