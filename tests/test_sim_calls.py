@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from gemmgen.sim.flight import Flight
 from simir import A, C, R, at, get, kernel, put, ramp, run, shared, tid, zeros
 
 from gemmgen.ir.expr import Const, Var
@@ -16,6 +15,7 @@ from gemmgen.ir.nodes import Call, For, MapRef, Role, Roles, Stmt, Store, Sync
 from gemmgen.isa.table import Instruction
 from gemmgen.sim.calls import Lanes, MapArgument, MemoryArgument, Wait
 from gemmgen.sim.clock import Stamps
+from gemmgen.sim.flight import Flight
 from gemmgen.sim.run import GlobalArray, run_kernel
 
 T = tid()

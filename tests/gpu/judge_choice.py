@@ -23,8 +23,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gemmgen.tune.bench import Bench  # noqa: E402
-
 from gemmgen.cli.machine import machine  # noqa: E402 - the checkout, wherever this is started
 from gemmgen.diagnostics import GemmgenError  # noqa: E402
 from gemmgen.dispatch.autotune import candidates  # noqa: E402
@@ -34,6 +32,7 @@ from gemmgen.runtime.baseline import Cublas  # noqa: E402
 from gemmgen.runtime.nvrtc import supported_archs  # noqa: E402
 from gemmgen.runtime.target import choose_target  # noqa: E402
 from gemmgen.tune import cost  # noqa: E402
+from gemmgen.tune.bench import Bench  # noqa: E402
 from gemmgen.tune.calibrate import is_aligned  # noqa: E402
 from gemmgen.tune.gpu import gpu_of  # noqa: E402
 from gemmgen.tune.shapes import packed  # noqa: E402
