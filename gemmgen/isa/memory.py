@@ -22,6 +22,7 @@ when one is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -192,6 +193,10 @@ def bytes_used_of(addresses: Lanes, active: Mask, nbytes: int = 4) -> Lanes:
     return _by_pattern(addresses, active, 1, lambda w, a: _bytes_used(w, a, nbytes))
 
 
+FEW_WARPS = 32
+"""So many rows take longer to be told apart than to be worked out one by one."""
+
+
 def _by_pattern(rows: Lanes, active: Mask, period: int, cost: Callable[[Lanes, Mask], Lanes]) -> Lanes:
     """``cost`` of each row, worked out once for rows that are equal up to a shift by a multiple of ``period``.
 
@@ -199,8 +204,8 @@ def _by_pattern(rows: Lanes, active: Mask, period: int, cost: Callable[[Lanes, M
     """
     import numpy as np
 
-    if len(rows) == 0:
-        return np.zeros(0, dtype=np.int64)
+    if len(rows) <= FEW_WARPS:
+        return cost(rows, active)
     lowest = np.where(active, rows, np.iinfo(np.int64).max).min(axis=1)
     base = np.where(active.any(axis=1), lowest // period * period, 0)
     shifted = np.where(active, rows - base[:, None], -1)
@@ -214,6 +219,7 @@ def _by_pattern(rows: Lanes, active: Mask, period: int, cost: Callable[[Lanes, M
     return result
 
 
+@cache
 def _multipliers() -> Lanes:
     import numpy as np
 
