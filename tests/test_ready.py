@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gemmgen
-from gemmgen.api import ready
+from gemmgen.api import carried, ready
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, PADDED
 from gemmgen.launch import plan_aligned
 from gemmgen.runtime.cache import Cache
@@ -55,6 +58,72 @@ def test_a_damaged_entry_is_compiled_anew(folder: Path) -> None:
     Cache(folder).put(ready.key(spec, EXACT, SM90), Entry({}, b"no pickle"))
     assert ready.find(spec, EXACT, SM90) is None
     assert ready.keep(spec, EXACT, SM90).part("main")[1].code
+
+
+# --- Carried by a wheel -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wheel(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a wheel that carries one variant, and an empty cache beside it."""
+    spec = gemmgen.parse(TEXT)
+    file = tmp_path / "ready" / "sm_90.zip"
+    size = carried.write(file, [ready.packed(spec, GUARDED, SM90)])
+    assert size == file.stat().st_size and os.listdir(file.parent) == ["sm_90.zip"]
+    shutil.rmtree(folder)
+    monkeypatch.setattr(carried, "FOLDER", file.parent)
+    carried._archive.cache_clear()
+    yield file.parent
+    carried._archive.cache_clear()
+
+
+def test_what_a_wheel_carries_is_found_with_no_compiler(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gemmgen.runtime import build, installed
+
+    monkeypatch.setattr(installed, "nvrtc_identity", lambda: None)
+    monkeypatch.setattr(build, "compile_cubin", None)
+    kept = ready.Kept(gemmgen.parse("# my own\n" + TEXT), "sm_90")
+    assert kept.has(GUARDED) and not kept.has(EXACT) and kept.program is not None
+    assert not ready.Kept(gemmgen.parse(TEXT), "sm_89").has(GUARDED)
+    assert not ready.Kept(gemmgen.parse(TEXT).replace(unroll=4), "sm_90").has(GUARDED)
+
+
+def test_a_wheel_of_another_gemmgen_carries_nothing(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried, "contents", lambda: "other")
+    assert ready.find(gemmgen.parse(TEXT), GUARDED, SM90) is None
+
+
+def test_a_damaged_archive_carries_nothing(wheel: Path) -> None:
+    file = wheel / "sm_90.zip"
+    data = file.read_bytes()
+    for broken in (data[: len(data) // 2], b"", data[:200] + b"\0" * 4000 + data[4200:]):
+        file.write_bytes(broken)
+        carried._archive.cache_clear()
+        assert ready.find(gemmgen.parse(TEXT), GUARDED, SM90) is None
+
+
+def test_one_that_the_driver_refuses_is_compiled_and_one_line_says_so(
+    wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = ready.Kept(gemmgen.parse(TEXT), "sm_90")
+    assert kept.has(GUARDED)
+    again = kept.anew(GUARDED, "main", "no kernel image")
+    assert again is not None and again[1].code
+    assert capsys.readouterr().err == (
+        "gemmgen: small is compiled here, since the kernel that gemmgen carries fails: no kernel image\n"
+    )
+    assert kept.anew(GUARDED, "main", "again") is None  # it is in the cache now: what fails is the kernel itself
+    assert kept.anew(EXACT, "main", "not carried") is None
+
+
+def test_nothing_is_left_of_an_archive_that_cannot_be_written(tmp_path: Path) -> None:
+    def entries() -> Iterator[tuple[str, bytes]]:
+        yield "a", b"1"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carried.write(tmp_path / "x.zip", entries())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [(64, 64, 64), (65, 64, 64), (64, 65, 64), (64, 64, 65), (33, 35, 37)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gemmgen.api.beside import on_host
 from gemmgen.api.operands import matrices, on_device, output_for, scalar
 from gemmgen.api.specs import architecture, batched, checked
-from gemmgen.diagnostics import ArgumentError, SimulationFault, one_of
+from gemmgen.diagnostics import ArgumentError, LaunchError, SimulationFault, one_of
 from gemmgen.launch import EXACT, Variant, as_float32, kernel_of, program_for
 from gemmgen.launch.placement import OPERANDS
 from gemmgen.spec.effort import slow_to_compile
@@ -273,7 +273,13 @@ class Kernel:
         from gemmgen.runtime.launch import GpuModule, check_architecture
 
         if self._kept is not None:
-            return GpuModule(*self._kept.part(variant, which, gpu), gpu)
+            try:
+                return GpuModule(*self._kept.part(variant, which, gpu), gpu)
+            except LaunchError as error:
+                again = self._kept.anew(variant, which, " ".join(str(error).split()))
+                if again is None:
+                    raise
+                return GpuModule(*again, gpu)
         ir = kernel_of(self.lowered(variant), which)
         check_architecture(ir, gpu)
         slow = slow_to_compile(self.spec)

@@ -2,7 +2,7 @@
 
 Lowering a spec and writing its CUDA takes about 0.1 s a variant. What a launch asks of a kernel (its parameters, tensor
 maps, threads and shared memory) is small, so it is kept in the cache with the code, under a key that changes with
-gemmgen's own files, the compiler, the architecture, the spec and the variant.
+gemmgen's own files, the compiler, the architecture, the spec and the variant. A wheel may carry some (``carried``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.api import carried
 from gemmgen.ir.variant import EXACT, GUARDED, GUARDED_UNALIGNED, PADDED, Variant
 from gemmgen.runtime.cache import Cache, Entry, default_cache, key_of
 from gemmgen.runtime.target import Target, choose_target
@@ -80,15 +81,34 @@ def keep(spec: Spec, variant: Variant, target: Target, store: Cache | None = Non
 
 
 def find(spec: Spec, variant: Variant, target: Target, store: Cache | None = None) -> Ready | None:
-    """The kernels of a variant, where the cache has them."""
+    """The kernels of a variant, where the cache or the wheel has them."""
+    return in_cache(spec, variant, target, store) or in_wheel(spec, variant, target)
+
+
+def in_cache(spec: Spec, variant: Variant, target: Target, store: Cache | None = None) -> Ready | None:
     entry = (store or default_cache()).get(key(spec, variant, target))
-    if entry is None:
+    return None if entry is None else _unpacked(entry.code)
+
+
+def in_wheel(spec: Spec, variant: Variant, target: Target) -> Ready | None:
+    if target.kind != "cubin":
         return None
+    data = carried.entry(target.arch, carried.name_of(spec, variant, target.arch))
+    return None if data is None else _unpacked(data)
+
+
+def _unpacked(data: bytes) -> Ready | None:
     try:
-        found: Any = pickle.loads(entry.code)  # the cache's folder is the user's alone, and what is in it is run
+        # The cache's folder is the user's alone, the wheel's that of gemmgen itself: what is in both is run.
+        found: Any = pickle.loads(data)
     except Exception:  # of a class that has changed: of any type
         return None
     return found if isinstance(found, Ready) else None
+
+
+def packed(spec: Spec, variant: Variant, target: Target) -> tuple[str, bytes]:
+    """A variant for an archive of :mod:`gemmgen.api.carried`: its name there, and the kernels. Raises CompileError."""
+    return carried.name_of(spec, variant, target.arch), pickle.dumps(keep(spec, variant, target))
 
 
 class Kept:
@@ -129,6 +149,19 @@ class Kept:
             self._found[variant] = found
         return found.part(which)
 
+    def anew(self, variant: Variant, which: Part, why: str) -> tuple[KernelIR, Built] | None:
+        """A kernel that the wheel carries and the driver does not load, compiled here; None of one that is not
+        carried. One line on stderr says so. Raises CompileError."""
+        if in_cache(self._spec, variant, self._target) is not None:
+            return None
+        if in_wheel(self._spec, variant, self._target) is None:
+            return None
+        _say(f"gemmgen: {self._spec.name} is compiled here, since the kernel that gemmgen carries fails: {why}\n")
+        fresh = made(self._spec, variant, self._target)
+        default_cache().put(key(self._spec, variant, self._target), Entry({}, pickle.dumps(fresh)))
+        self._found[variant] = fresh
+        return fresh.part(which)
+
 
 @contextmanager
 def announced(name: str) -> Iterator[None]:
@@ -152,9 +185,9 @@ def _say(text: str) -> None:
 def key(spec: Spec, variant: Variant, target: Target) -> str:
     from gemmgen.runtime.installed import nvrtc_identity
 
-    said = repr((sorted(variant.guard), variant.align, sorted(variant.padded)))
     compiler = nvrtc_identity() or "none"
-    return key_of(KIND, fingerprint(), compiler, target.kind, target.arch, spec.to_text(comment=False), said)
+    own = spec.to_text(comment=False), carried.variant_text(variant)
+    return key_of(KIND, fingerprint(), compiler, target.kind, target.arch, *own)
 
 
 @cache

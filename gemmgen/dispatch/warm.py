@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from gemmgen.api.ready import WARMED, keep
+from gemmgen.api.ready import WARMED, keep, packed
 from gemmgen.diagnostics import GemmgenError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gemmgen.ir.variant import Variant
     from gemmgen.runtime.target import Target
     from gemmgen.spec.model import Spec
@@ -44,6 +46,20 @@ def kernels_for(gpu: Gpu) -> Iterator[tuple[Spec, Variant]]:
         if chosen is not None:
             found.update(((chosen, variant), None) for variant in variants_for(chosen, winner.shape))
     yield from found
+
+
+def pack(gpu: Gpu, target: Target, jobs: int, file: Path, say: Callable[[str], None] = lambda text: None) -> Warmed:
+    """Compile them into an archive for a wheel to carry. Raises OSError; where a kernel fails, nothing is written."""
+    from gemmgen.api import carried
+    from gemmgen.api.specs import parse
+
+    found = warm(gpu, target, jobs, say)
+    if found.failed:
+        return found
+    # As a spec is when it is read again: what a call finds has no comment, and lies in no file.
+    work = [(parse(spec.to_text(comment=False)), variant) for spec, variant in kernels_for(gpu)]
+    size = carried.write(file, (packed(spec, variant, target) for spec, variant in work))
+    return replace(found, code_bytes=size)
 
 
 def warm(gpu: Gpu, target: Target, jobs: int, say: Callable[[str], None] = lambda text: None) -> Warmed:
