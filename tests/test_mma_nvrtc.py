@@ -29,7 +29,7 @@ def test_the_ladder_compiles_without_warnings(name: str, arch: str) -> None:
         assert made.resources.spill_bytes <= (8 if variant == EXACT else 128)
 
 
-@pytest.mark.parametrize("name", [x for x in LADDER_BF16 if x.startswith("wgmma")])
+@pytest.mark.parametrize("name", [*(x for x in LADDER_BF16 if x.startswith("wgmma")), "fp8"])
 def test_warp_groups_compile_without_warnings(name: str) -> None:
     for variant in (EXACT, GUARDED):
         ir = lower(load(ladder_path(name)), variant)

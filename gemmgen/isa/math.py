@@ -63,7 +63,7 @@ def _wgmma(dtype: DType, n: int) -> Math:
     return Math(f"wgmma {'x'.join(map(str, shape))}", shape, GROUP_THREADS, work(n, dtype), HOPPER)
 
 
-_GROUPS = tuple((dtype, _wgmma(dtype, n)) for dtype in (F16, BF16, TF32) for n in range(16, 257, 8))
+_GROUPS = tuple((dtype, _wgmma(dtype, n)) for dtype in (F16, BF16, TF32, E4M3, E5M2) for n in range(16, 257, 8))
 _TENSOR = tuple((dtype, _mma(dtype)) for dtype in (F16, BF16, TF32, E4M3, E5M2))
 MATHS: Mapping[tuple[str, DType], Math] = {
     **{(FMA.name, dtype): FMA for dtype in (F32, F16, BF16)},

@@ -104,8 +104,9 @@ def work(n: int, dtype: DType) -> Work:
 
 
 @cache
-def wgmma(n: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, int]) -> Instruction:
+def wgmma(n: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, int], anew: bool = False) -> Instruction:
     """Start d += A B: ``(d, a, b)``, of which d are a thread's sums of 64 x ``n``, a and b the tiles' first elements.
+    With ``anew``, ``(d, a, b, add)``: where ``add`` is 0, d = A B.
 
     ``majors``: how A and B lie. ``rows``: of an operand in rows of 128 bytes along M or N, the rows of one such panel
     (the steps along k of a tile), after which the next 64 columns follow; of one in rows along k it does not matter.
@@ -121,32 +122,36 @@ def wgmma(n: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, in
     rest = ", ".join(f"D4({j})" for j in range(n // 64 * 16, n // QUAD, 2))
     listed = ", ".join(x for x in (sums, rest) if x)
     macro = "    #define D32(j) D4(j), D4(j + 2), D4(j + 4), D4(j + 6), D4(j + 8), D4(j + 10), D4(j + 12), D4(j + 14)\n"
+    more, add = (", int add", f"%{n // 2 + 2}") if anew else ("", "0")
+    test, value = ("ne", ', "r"(add)') if anew else ("eq", "")
+    begins = "// Where add is 0, d = A B, and else:\n" if anew else ""
     helper = f"""\
-// Starts d += A B: {ROWS} x {n} sums, {depth} steps along k, by the four warps of a warp group. A and B are
+{begins}// Starts d += A B: {ROWS} x {n} sums, {depth} steps along k, by the four warps of a warp group. A and B are
 // read from shared memory until the group is waited for. Each thread has {n // 2} sums: of row lane / 4 of its
 // warp's 16 rows, and of the row 8 further down.
-__device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // QUAD}], const {dtype.c}* a, const {dtype.c}* b)
+__device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // QUAD}], const {dtype.c}* a, const {dtype.c}* b{more})
 {{
     #define D4(j) "+f"(d[0][j]), "+f"(d[0][j + 1]), "+f"(d[1][j]), "+f"(d[1][j + 1])
 {macro if sums else ""}    asm volatile(
         "{{\\n"
         ".reg .pred add;\\n"
-        "setp.eq.u32 add, 0, 0;\\n"
+        "setp.{test}.u32 add, {add}, 0;\\n"
         "wgmma.mma_async.sync.aligned.{shape}.{kinds} "
 {registers}
         "%{n // 2}, %{n // 2 + 1}, add, 1, 1{transposed};\\n"
         "}}"
         : {listed}
-        : "l"(wgmma_descriptor(a, {leading[0]}, 1024)), "l"(wgmma_descriptor(b, {leading[1]}, 1024)));
+        : "l"(wgmma_descriptor(a, {leading[0]}, 1024)), "l"(wgmma_descriptor(b, {leading[1]}, 1024)){value});
     #undef D4
 {"    #undef D32" + chr(10) if sums else ""}}}
 """
     read = Operand("shared", "read", dtype, Proxy.ASYNC, Completion.GROUP)
+    sums_operand = Operand("register", "add", F32, completes=Completion.GROUP, run=WHOLE)
     return Instruction(
         f"wgmma_{shape}",
         helper,
         meaning.product(n, depth, dtype, majors, rows),
-        operands=(Operand("register", "add", F32, completes=Completion.GROUP, run=WHOLE), read, read),
+        operands=(sums_operand, read, read, *([VALUE] if anew else [])),
         arch=HOPPER,
         needs=(SHARED_ADDRESS, DESCRIPTOR),
         work=work(n, dtype),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gemmgen.isa.machine import InUse, Lanes, MemoryArgument, RegisterArgument
+    from gemmgen.isa.machine import IndexArgument, InUse, Lanes, MemoryArgument, RegisterArgument
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
@@ -90,9 +90,11 @@ def wait(lanes: Lanes, sums: RegisterArgument) -> None:
 def product(
     n: int, depth: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, int]
 ) -> Callable[..., None]:
-    """``(d, a, b)``: start d += A B."""
+    """``(d, a, b)``: start d += A B; ``(d, a, b, add)``: or d = A B, where ``add`` is 0."""
 
-    def meaning(lanes: Lanes, d: RegisterArgument, a: MemoryArgument, b: MemoryArgument) -> None:
+    def meaning(
+        lanes: Lanes, d: RegisterArgument, a: MemoryArgument, b: MemoryArgument, add: IndexArgument | None = None
+    ) -> None:
         import numpy as np
 
         on = lanes.on
@@ -107,13 +109,14 @@ def product(
             _elements(x.first()[leaders], major, extent, depth, panel, dtype)
             for x, major, extent, panel in ((a, majors[0], ROWS, rows[0]), (b, majors[1], n, rows[1]))
         ]
+        anew = add is not None and not add()[on[0]]
         uses = tuple(x.use(at, leaders, GROUP_WARPS) for x, at in zip((a, b), places, strict=True))
 
         def finish() -> None:
             left = uses[0].values().reshape(ROWS, depth, -1).astype(F32.numpy_dtype)
             right = uses[1].values().reshape(n, depth, -1).astype(F32.numpy_dtype)
             found = np.matmul(left.transpose(2, 0, 1), right.transpose(2, 1, 0))
-            d.accumulate(_by_lane(found, n), on)
+            d.accumulate(_by_lane(found, n), on, anew)
 
         groups.open.append(Started(finish, uses))
 

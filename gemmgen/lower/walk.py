@@ -43,6 +43,7 @@ from gemmgen.tile.statements import (
     Multiply,
     Prepare,
     Programs,
+    Promote,
     Publish,
     Stage,
     Steps,
@@ -129,6 +130,9 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return w.f.multiply_last()
         case AddLanes():
             return w.f.add_lanes()
+        case Promote():
+            assert isinstance(w.f, GroupSums)
+            return w.f.promote()
         case Publish():
             assert w.sums is not None
             return w.sums.publish()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from gemmgen.spec.architecture import meaning_of
-from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, TOGGLES
+from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES
 from gemmgen.spec.setting import Setting
 
 
@@ -44,12 +44,12 @@ def form(setting: Setting) -> str:
         case "toggles":
             return "TOGGLE, ..."
         case "operands":
-            return f"A {'|'.join(DTYPES)} {'|'.join(ORDERS)}, ..., accumulate {DTYPES[0]}"
+            return f"A {'|'.join(DTYPES)} {'|'.join(ORDERS)}, ..., accumulate {'|'.join(SUM_TYPES)}"
         case "number":
             return choices(setting.choices) or setting.example or "N"
         case "math":
             named = [x for x in setting.choices if not x.startswith("wgmma")]
-            return choices([*named, "wgmma 64xNx16", "wgmma 64xNx8"])
+            return choices([*named, "wgmma 64xNx16", "wgmma 64xNx8", "wgmma 64xNx32"])
         case "word" | "roles":
             return choices(setting.choices) or setting.example or "WORD"
         case "chain":

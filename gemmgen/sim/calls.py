@@ -122,11 +122,18 @@ class RegisterArgument:
         if self.element.check(first, len(values), self.active, reads=False):
             self.element.register.put(first, len(values), self.active, values)
 
-    def accumulate(self, values: Data, lanes: Ints) -> None:
-        """Add ``values`` [width, n] in these lanes to the elements from the one that is named on."""
+    def accumulate(self, values: Data, lanes: Ints, anew: bool = False) -> None:
+        """Add ``values`` [width, n] in these lanes to the elements from the named one on; or to 0 (``anew``)."""
         first = self.element.at()
-        if self.element.check(first, len(values), self.active, reads=True):
+        if anew and self.element.check(first, len(values), self.active, reads=False):
+            self.element.register.put(first, len(values), self.active, self._in_lanes(values, lanes))
+        elif not anew and self.element.check(first, len(values), self.active, reads=True):
             self.element.register.window(first, len(values))[:, lanes] += values
+
+    def _in_lanes(self, values: Data, lanes: Ints) -> Data:
+        spread = np.zeros((len(values), self.element.machine.batch.lanes), values.dtype)
+        spread[:, lanes] = values
+        return spread
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ MANY = 256
 
 
 def sums(spec: Spec) -> int:
-    """Running sums that a thread keeps."""
+    """Running sums that a thread keeps; with promotion those of one tile besides."""
     m_iter, n_iter = spec.warp_iterations
-    return spec.piece[0] * spec.piece[1] * m_iter * n_iter
+    return spec.piece[0] * spec.piece[1] * m_iter * n_iter * (2 if spec.promotes else 1)
 
 
 def products(spec: Spec) -> int:
@@ -58,7 +58,8 @@ def spill_notes(spec: Spec) -> Iterator[str]:
         most = f"at most {fits} blocks of {warps} warps fit on an SM of {where}"
         yield f"min_blocks {spec.min_blocks} cannot be met: {most}"
     elif why := spilling(spec):
-        yield f"{why}: it must spill to local memory, which is slow and slow to compile; make tile thread smaller"
+        tile = "BN" if spec.way.by_group else "tile thread"
+        yield f"{why}: it must spill to local memory, which is slow and slow to compile; make {tile} smaller"
 
 
 def slow_to_compile(spec: Spec) -> str:

@@ -9,7 +9,7 @@ from gemmgen.diagnostics import Problem, quoted
 from gemmgen.ir.types import BF16, E4M3, E5M2, ELEMENT_TYPES, F16, F32, TF32
 from gemmgen.isa.math import FMA, MATHS, NAMES, types_of, ways_for
 from gemmgen.spec.groups import group_problems, no_roles
-from gemmgen.spec.model import TOGGLES, Spec, Toggle
+from gemmgen.spec.model import BYTE, FAST, TOGGLES, Spec, Toggle
 from gemmgen.spec.suggest import either, multiples_around
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def math_problems(s: Subject) -> Iterator[Problem]:
         yield _unknown(s)
         return
     yield from _types(s)
+    yield from _fast(s)
     if not spec.way.by_group:
         yield from no_roles(s)
     if spec.math == FMA.name:
@@ -88,6 +89,15 @@ def _toggles(s: Subject, math: str, why: str) -> Iterator[Problem]:
         if toggle.math == math and s.spec.has(toggle.name):
             hint = s.leaving(toggle.name) or f"leave {toggle.name} out"
             yield Problem(f"use {toggle.name}, {why}", hint, s.span(f"use {toggle.name}", "use"))
+
+
+def _fast(s: Subject) -> Iterator[Problem]:
+    """Only sums of float8 by warp groups are promoted, so that only those can do without."""
+    spec = s.spec
+    if spec.accumulate == FAST and not (spec.way.by_group and spec.matrices[0].dtype.bits == BYTE):
+        what = f"{spec.A.dtype} by {spec.math}"
+        message = f"accumulate fast leaves the sums of float8 by wgmma to the tensor cores, and this is {what}"
+        yield Problem(message, "write accumulate f32, or leave it out", s.span("operands accumulate", "operands"))
 
 
 def _tiles(s: Subject) -> Iterator[Problem]:

@@ -20,7 +20,10 @@ from gemmgen.spec.setting import Setting, row_of, setting
 
 ARCH_FORM = r"sm_[1-9][0-9]{1,2}[af]?"
 DTYPES = tuple(ELEMENT_TYPES)
-SUM_TYPES = tuple(ACCUMULATORS)
+BYTE = 8
+FAST = "fast"
+"""As the type of the sums: the tensor cores' own, without promotion."""
+SUM_TYPES = (*ACCUMULATORS, FAST)
 ORDERS: tuple[Order, ...] = ("row", "col")
 
 
@@ -323,6 +326,11 @@ class Spec:
     def way(self) -> Math:
         """How it multiplies elements of A and B. Of a checked spec; one that does not exist is plain multiply-adds."""
         return MATHS.get((self.math, self.matrices[0].dtype), FMA)
+
+    @property
+    def promotes(self) -> bool:
+        """Whether threads add up, in float32, what the tensor cores add up of each tile in fewer bits."""
+        return self.way.by_group and self.matrices[0].dtype.bits == BYTE and self.accumulate != FAST
 
     @property
     def piece(self) -> tuple[int, int]:

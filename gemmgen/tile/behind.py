@@ -167,8 +167,8 @@ class Behind:
 
 
 def _in_turn(x: Past, e: Effect) -> bool:
-    """Whether one engine makes both, one after the other."""
-    return x.agent == e.agent and x.agent in (TENSOR_CORES, STORES)
+    """Whether one engine makes both, one after the other, or a thread, to registers of its own."""
+    return x.agent == e.agent and (x.agent in (TENSOR_CORES, STORES) or x.storage == ACCUMULATORS)
 
 
 def by_engine(e: Effect) -> bool:

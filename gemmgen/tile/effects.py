@@ -28,6 +28,7 @@ from gemmgen.tile.statements import (
     Multiply,
     Prepare,
     Programs,
+    Promote,
     Publish,
     Stage,
     Steps,
@@ -112,6 +113,8 @@ def effects(p: TileProgram, s: TileStmt) -> Effects:
         case Issue(buffers):
             read = (Effect("read", Region(b, 0, b), TENSOR_CORES, Proxy.ASYNC, Completion.GROUP) for b in buffers)
             return (*read, Effect("write", Region(ACCUMULATORS), TENSOR_CORES, until=Completion.GROUP))
+        case Promote():
+            return (Effect("read", Region(ACCUMULATORS), everyone),)
         case Inner(body, _, brings):
             return _all(p, (*body, *brings))
         case Ahead(count, body):

@@ -143,6 +143,7 @@ class Product:
     ``snake``: every other row of the outer product is walked backwards. ``pinned``: each step along k is closed
     against the compiler's scheduler. ``unroll``: steps along k in the text of the loop (None: all of a tile).
     ``feed``: how a warp's multiplication gets its fragments, by ordinary loads to registers or by ldmatrix.
+    ``promote``: the tensor cores add up one tile's products, and threads add those to sums in float32.
     """
 
     levels: tuple[Level, ...]
@@ -156,6 +157,7 @@ class Product:
     pinned: bool = False
     unroll: int | None = None
     feed: Feed = "registers"
+    promote: bool = False
 
     def level(self, name: str) -> Level:
         """The level of that name; 1 x 1 where the program has none."""

@@ -141,7 +141,7 @@ def mma(p: TileProgram, spec: Spec) -> TileProgram:
     if way.plain:
         return p
     levels = tuple(replace(x, walk="n") if x.name == "lane" else x for x in p.product.levels)
-    return replace(p, product=replace(p.product, levels=levels, math=way))
+    return replace(p, product=replace(p.product, levels=levels, math=way, promote=spec.promotes))
 
 
 def ldmatrix(p: TileProgram, spec: Spec) -> TileProgram:

@@ -25,6 +25,7 @@ from gemmgen.tile.statements import (
     Leave,
     Multiply,
     Programs,
+    Promote,
     Publish,
     Stage,
     Steps,
@@ -51,9 +52,14 @@ def unordered(p: TileProgram) -> Statements:
 def _programs(p: TileProgram) -> Programs:
     """One group brings tile after tile, as stages become free; the others multiply them."""
     each = (lambda body: (EachTile(body),)) if p.persistent else (lambda body: body)
-    issued = Issue(tuple(b.name for b in p.buffers))
     bring = Bring(p.landing(Completion.BARRIER), 0)
-    return Programs(each((Steps((bring,)),)), each((Clear(), Steps((issued,)), *_tail(p))))
+    return Programs(each((Steps((bring,)),)), each((Clear(), Steps(_issued(p)), *_tail(p))))
+
+
+def _issued(p: TileProgram) -> Statements:
+    """A tile's products, and what becomes of them."""
+    issued = Issue(tuple(b.name for b in p.buffers))
+    return (issued, Promote()) if p.product.promote else (issued,)
 
 
 def _tile_of_c(p: TileProgram) -> Statements:
@@ -62,8 +68,7 @@ def _tile_of_c(p: TileProgram) -> Statements:
         return (Clear(), Inner((*_fragments(p), Multiply()), whole=True), *_tail(p))
     found = _arrivals(p)
     if p.asynchronous:
-        issued = Issue(tuple(b.name for b in p.buffers))
-        return (Clear(), *found.before, Steps((*found.early, issued, *found.late)), *_tail(p))
+        return (Clear(), *found.before, Steps((*found.early, *_issued(p), *found.late)), *_tail(p))
     steps = Inner((*_fragments(p), Multiply(behind=p.pipeline.prefetch)), brings=found.inside)
     return (Clear(), *found.before, Steps((*found.early, steps, *found.late)), *_tail(p))
 

@@ -55,6 +55,11 @@ class Issue:
 
 
 @dataclass(frozen=True)
+class Promote:
+    """Each thread adds what the tensor cores have added up of one tile to its sums, rounded to float32."""
+
+
+@dataclass(frozen=True)
 class Ahead:
     """``body`` for each of the first ``count`` tiles, before the loop."""
 
@@ -155,6 +160,7 @@ TileStmt: TypeAlias = (
     | Fragment
     | Multiply
     | Issue
+    | Promote
     | Ahead
     | Steps
     | Inner

@@ -25,6 +25,7 @@ from gemmgen.tile.statements import (
     Multiply,
     Prepare,
     Programs,
+    Promote,
     Publish,
     Stage,
     Steps,
@@ -115,7 +116,10 @@ def _stmt(p: TileProgram, s: TileStmt) -> Iterator[str]:
         case AddLanes():
             yield f"acc = the sums of acc over each {p.product.lanes_k} neighbouring lanes, of which each keeps a part"
         case Issue():
-            yield f"acc += a x b of the whole tile, started: {p.product.math.name} by each warp group"
+            sums = "part =" if p.product.promote else "acc +="
+            yield f"{sums} a x b of the whole tile, started: {p.product.math.name} by each warp group"
+        case Promote():
+            yield "acc += part   in float32, rounded to nearest"
         case Publish():
             yield f"sums = acc   {_piece(p)} bytes per store, in the place of {_tiles(p)}"
         case Gather():
