@@ -135,7 +135,7 @@ def expected(sync: Sync | Call) -> set[str]:
         return {"race"}
     return {
         "commit": {"async"}, "wait": {"async"}, "acquire": {"async"}, "fence": {"async"},
-        "arrive": {"deadlock"}, "init": {"uninitialized"},
+        "arrive": {"deadlock"}, "init": {"uninitialized"}, "meet": {"race"},
     }[effect]  # fmt: skip
 
 

@@ -159,15 +159,32 @@ inline void wait_for_copies(size_t pending)
         }
 }
 
-// Every thread up to its next barrier or its end. False after a fault.
-inline bool turn(int threads, bool reverse)
+// The threads from first to last up to where each has to wait. False after a fault.
+inline bool turn(int first, int last, bool reverse)
 {
-    for (int at = 0; at < threads; ++at) {
-        current = reverse ? threads - 1 - at : at;
+    for (int at = first; at < last; ++at) {
+        current = reverse ? first + last - 1 - at : at;
         if (fibers[current].state != State::ready) continue;
         threadIdx = {(unsigned int)current, 0, 0};
         swapcontext(&scheduler, &fibers[current].context);
         if (fault[0]) return false;
+    }
+    return true;
+}
+
+// Every warp, one after another, as far as it comes without the others. False after a fault.
+inline bool turn(int threads, bool reverse)
+{
+    const int warps = (threads + 31) / 32;
+    for (int at = 0; at < warps; ++at) {
+        const int first = 32 * (reverse ? warps - 1 - at : at), last = first + 32 < threads ? first + 32 : threads;
+        for (unsigned long long before = ~progress; before != progress;) {
+            before = progress;
+            if (!turn(first, last, reverse)) return false;
+            if (progress == before) break;
+            for (int t = first; t < last; ++t)
+                if (fibers[t].state == State::polling) fibers[t].state = State::ready;
+        }
     }
     return true;
 }
