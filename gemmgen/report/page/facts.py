@@ -88,6 +88,7 @@ def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu, sass: bool 
     check, cuda = checked(spec), emit_cuda(ir)
     lines: Mapping[int, str] = {}
     if sass and explanation is not None and explanation.compiled is not None:
+        _ = explanation.advice  # compiles other specs, which may be done beside what others wait for
         lines = sass_by_line(cuda, explanation.compiled.arch, ir.name, slow_to_compile(spec))
     return RungFacts(number, rung, spec, build(spec, ir.variant), ir, cuda, explanation, problem, check, lines)
 
