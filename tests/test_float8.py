@@ -142,3 +142,15 @@ def test_sums_that_cannot_stay_in_registers_are_noted() -> None:
     assert "256 sums" in " ".join(wide.notes) and not gemmgen.load("fp8").notes
     assert not wide.replace(accumulate="fast").notes
     assert E4M3.name == wide.A.dtype
+
+
+def test_a_candidate_whose_products_are_serialised_is_rejected() -> None:
+    from gemmgen.runtime.build import Built
+    from gemmgen.runtime.cubin import Resources
+    from gemmgen.tune.backend import Failed
+    from gemmgen.tune.compiling import _judge
+
+    warning = "ptxas info : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized"
+    resources = Resources(168, 0, 0, 0)
+    found = _judge(gemmgen.load("fp8"), Built(b"", "cubin", "sm_90a", resources, warning))
+    assert isinstance(found, Failed) and "C7512" in found.why

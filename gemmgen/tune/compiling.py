@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PORT_STALL = 0.6
 """Clocks that each multiply-add may wait for register ports: three reads of one bank, every time, are more."""
 
+SERIALISED = "C7512"
+"""ptxas's warning that it cannot let wgmma run on: it waits behind each."""
+
 
 def variants_for(spec: Spec, shape: Shape) -> list[Variant]:
     """The variants that a product of packed matrices launches."""
@@ -77,6 +80,8 @@ def _judge(spec: Spec, built: Built) -> Compiled | Failed:
     registers, spilled = built.resources.registers, built.resources.spill_bytes
     if spilled:
         return Failed("spills", f"{spilled} bytes per thread spill to local memory ({registers} registers)")
+    if SERIALISED in built.log:
+        return Failed("rejected", f"ptxas makes each wgmma wait for the one before it (its warning {SERIALISED})")
     stall = _port_stall(spec, built.code)
     if isinstance(stall, Failed):
         return stall
