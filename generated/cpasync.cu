@@ -136,7 +136,7 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                     &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
             }
         }
-        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
+        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
@@ -161,7 +161,7 @@ cpasync(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
                     &tileB[(innerRowB + offset) * ldb + innerColB * 4]);
             }
         }
-        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
+        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll

@@ -195,7 +195,7 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
                     k0 + innerRowB + offset < K);
             }
         }
-        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
+        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
@@ -224,7 +224,7 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
                     k0 + innerRowB + offset < K);
             }
         }
-        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
+        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
         #pragma unroll
         for (int k = 0; k < BK; k += MMA_K) {
             #pragma unroll

@@ -16,8 +16,8 @@
 //     unroll 8
 //     min_blocks 2
 //
-// Rung 11. Three stages. Each warp releases a stage by itself, so no warp waits at a barrier for the whole
-// block. Two blocks per SM hide each other's latency; min_blocks limits registers so that two fit.
+// Rung 11. Three stages. Each warp releases a stage by itself: only the warp that refills it waits for the
+// others. Two blocks per SM hide each other's latency; min_blocks limits registers so that two fit.
 // Made by: gemmgen compile specs/pipelined.gemm
 
 constexpr int BM = 128;                              // rows of C that a block computes
@@ -194,7 +194,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
         // one thread issues the TMA copies
         if (threadIdx.x == 0 && t < tiles) {
             const int k0 = t * BK;
-            mbarrier_expect(&full[t], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+            mbarrier_expect(&full[t], TILE_BYTES);  // As, Bs: read when this many bytes have arrived
             tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &full[t]);
             tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &full[t]);
         }
@@ -252,7 +252,7 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
             mbarrier_wait(&empty[stage], parity);  // As, Bs: read by all warps before, overwritten below
             if (elect_one()) {
                 const int k0 = (t + STAGES) * BK;
-                mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+                mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read when this many bytes have arrived
                 tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &full[stage]);
                 tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &full[stage]);
             }

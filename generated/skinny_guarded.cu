@@ -145,7 +145,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
                     k0 + innerRowB + offset < depth);
             }
         }
-        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
+        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
@@ -174,7 +174,7 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
                     k0 + innerRowB + offset < depth);
             }
         }
-        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
+        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
         #pragma unroll
         for (int k = 0; k < BK; ++k) {
             as_float4(&regM[k % 2][0]) = as_float4(&As[stage][k][row]);

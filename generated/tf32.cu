@@ -157,7 +157,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     &tileB[(innerColB + offset) * ldb + innerRowB * 4]);
             }
         }
-        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
+        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
@@ -182,7 +182,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     &tileB[(innerColB + offset) * ldb + innerRowB * 4]);
             }
         }
-        cp_async_commit();  // As, Bs: the copies of one tile are waited for together
+        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
         #pragma unroll
         for (int k = 0; k < BK; k += MMA_K) {
             #pragma unroll

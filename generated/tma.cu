@@ -159,7 +159,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
         // one thread issues the TMA copies
         if (threadIdx.x == 0 && t < tiles) {
             const int k0 = t * BK;
-            mbarrier_expect(&full[t], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+            mbarrier_expect(&full[t], TILE_BYTES);  // As, Bs: read when this many bytes have arrived
             tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &full[t]);
             tma_load(&Bs[t][0][0], &mapB, blockIdx.x * BN, k0, &full[t]);
         }
@@ -213,7 +213,7 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
         // one thread issues the TMA copies
         if (threadIdx.x == 0 && t + STAGES < tiles) {
             const int k0 = (t + STAGES) * BK;
-            mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+            mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read when this many bytes have arrived
             tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &full[stage]);
             tma_load(&Bs[stage][0][0], &mapB, blockIdx.x * BN, k0, &full[stage]);
         }

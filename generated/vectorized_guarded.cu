@@ -8,8 +8,8 @@
 //     tile   thread 8x8
 //     use    coalescing, smem, transposeA, float4
 //
-// Rung 5. Every load moves 16 bytes: a quarter of the load instructions. A's tile is stored transposed, so
-// that a thread's rows of it are contiguous in shared memory too.
+// Rung 5. Every access moves 16 bytes: a quarter of the loads from global memory. A's tile is stored
+// transposed, so that a thread's rows of it are contiguous in shared memory too.
 // Made by: gemmgen compile specs/vectorized.gemm
 
 constexpr int BM = 128;                         // rows of C that a block computes

@@ -234,7 +234,7 @@ wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B
         // one thread issues the TMA copies
         if (threadIdx.x == 0 && t < tiles) {
             const int k0 = t * BK;
-            mbarrier_expect(&full[t], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+            mbarrier_expect(&full[t], TILE_BYTES);  // As, Bs: read when this many bytes have arrived
             tma_load(&As[t][0][0], &mapA, k0, blockIdx.y * BM, &full[t]);
             #pragma unroll
             for (int p = 0; p < 4; ++p) {
@@ -260,7 +260,7 @@ wgmma(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B
             mbarrier_wait(&empty[stage], parity);  // As, Bs: read by all warps before, overwritten below
             if (elect_one()) {
                 const int k0 = (t + STAGES) * BK;
-                mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+                mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read when this many bytes have arrived
                 tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &full[stage]);
                 #pragma unroll
                 for (int p = 0; p < 4; ++p) {

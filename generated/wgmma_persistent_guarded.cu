@@ -317,7 +317,7 @@ wgmma_persistent(int M, int N, int K, float alpha, const bf16* A, size_t lda, co
                     // As, Bs: read by all warps before, overwritten below
                     mbarrier_wait(&empty[stage], lastPhase);
                     const int k0 = t * BK;
-                    // As, Bs: read once so many bytes have arrived
+                    // As, Bs: read when this many bytes have arrived
                     mbarrier_expect(&full[stage], TILE_BYTES);
                     tma_load(&As[stage][0][0], &mapA, k0, tileRow * BM, &full[stage]);
                     #pragma unroll

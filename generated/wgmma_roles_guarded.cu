@@ -278,7 +278,7 @@ wgmma_roles(int M, int N, int K, float alpha, const bf16* A, size_t lda, const b
                 // As, Bs: read by all warps before, overwritten below
                 mbarrier_wait(&empty[stage], lastPhase);
                 const int k0 = t * BK;
-                mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read once so many bytes have arrived
+                mbarrier_expect(&full[stage], TILE_BYTES);  // As, Bs: read when this many bytes have arrived
                 tma_load(&As[stage][0][0], &mapA, k0, blockIdx.y * BM, &full[stage]);
                 #pragma unroll
                 for (int p = 0; p < 4; ++p) {

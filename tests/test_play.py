@@ -208,6 +208,13 @@ def test_only_the_pages_own_address_is_let_in() -> None:
     assert not allowed([(host, good), (host, bad)], known)
     assert not allowed([(host, good), (b"Origin", b"http://evil.example")], known)
     assert not allowed([(host, good), (b"Origin", b"null")], known)
+    everywhere = hosts("0.0.0.0", 8642)
+    for host, said, there in (
+        ("10.1.2.3:8642", "http://10.1.2.3:8642", True), ("[fe80::1]:8642", "", True), ("localhost:8642", "", True),
+        ("evil.example:8642", "", False), ("10.1.2.3:80", "", False), ("10.1.2.3:8642", "http://evil.example", False),
+    ):  # fmt: skip
+        headers = [(b"host", host.encode()), *([(b"origin", said.encode())] if said else [])]
+        assert allowed(headers, everywhere) is there, (host, said)
     assert hosts("::1", 80) >= {"[::1]:80"} and hosts("192.168.1.5", 80) == {"192.168.1.5:80"}
 
 

@@ -66,7 +66,7 @@ def _times(e: Explanation, of: Bottleneck) -> str:
     if of.cause and of.resource == "latency":
         return f"{text}; exposed latency is {latency} in total."
     if not of.cause and of.resource != "latency" and e.bound.latency_s:
-        return f"{text}; the other {latency} are exposed latency."
+        return f"{text}; {latency} of the expected time are exposed latency."
     return f"{text}."
 
 

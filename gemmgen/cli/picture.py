@@ -39,7 +39,10 @@ def picture(spec: OneSpec, out: Out = ".", only: Only = None, settings: Set = No
         raise exits.UsageError(f"--only has {unknown!r}; the kinds are {', '.join(KINDS)}")
     folder = named("--output", out)
     [loaded] = load_specs([spec], settings)
-    for name, svg in drawn(build(loaded, EXACT), gemmgen.lower(loaded), kinds):
+    pictures = list(drawn(build(loaded, EXACT), gemmgen.lower(loaded), kinds))
+    if not pictures:
+        output.say(f"{loaded.name} has none of these pictures: {', '.join(kinds)} (a timeline needs stages)")
+    for name, svg in pictures:
         path = Path(folder) / name
         check_writable(path)
         write_file(path, svg.encode())

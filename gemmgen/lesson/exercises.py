@@ -70,9 +70,8 @@ EXERCISES: tuple[Exercise | Race, ...] = (
     Exercise(
         "Load 16 bytes at once",
         SEED,
-        "Each shared load feeds 4 FMAs, because a thread loads its rows and columns one by one. Its rows of A are "
-        "apart in "
-        "memory. Make each shared load feed 16 FMAs, with the same tiles.",
+        "Each shared load of the text feeds 4 FMAs, because a thread loads its rows and columns one by one. Its rows "
+        "of A are apart in memory. Make each shared load of the text feed 16 FMAs, with the same tiles.",
         spec(*BLOCKED, PLAIN),
         (least("FMAs per shared load", 16), most("global load requests", 8.4)),
         (
@@ -81,8 +80,8 @@ EXERCISES: tuple[Exercise | Race, ...] = (
         ),
         spec(*BLOCKED, WIDE),
         "The transposed store costs a scatter of four values once per tile, and makes every load of the inner loop "
-        "four "
-        "times as wide. The price is in the next exercises: its bank conflicts.",
+        "four times as wide, whether or not a compiler would have merged them (`gemmgen explain` shows both). The "
+        "price is in the next exercises: its bank conflicts.",
         keep=("block", "thread"),
     ),
     Exercise(
@@ -90,8 +89,8 @@ EXERCISES: tuple[Exercise | Race, ...] = (
         SEED,
         "BM = BN = 128, BK = 8 and TM = TN = 8 are 256 threads and 8 KB. Registers limit the occupancy to 25%: two "
         "whole "
-        "blocks fit, 512 of 2048 threads. Reach 50% with the same block tile, and keep at least 5 flop per value from "
-        "shared memory.",
+        "blocks fit, 512 of 2048 threads. Reach 50% with the same block tile, by the registers that the text names, "
+        "and keep at least 5 flop per value from shared memory.",
         spec(*BLOCKED, PLAIN),
         (least("occupancy", 50), least("flop per value from shared memory", 5)),
         (
@@ -100,7 +99,8 @@ EXERCISES: tuple[Exercise | Race, ...] = (
         ),
         spec("tile block 128x128x8", "tile thread 8x4", PLAIN),
         "8x4 sums: 512 threads with half the accumulators. The cost: 12 values feed 32 FMAs, 5.33 flop per value "
-        "instead of 8. Whether it pays is measured, not guessed.",
+        "instead of 8. A compiler may take more registers than the text names: `gemmgen explain` says how many, and "
+        "min_blocks limits them. Whether it pays is measured, not guessed.",
         keep=("block",),
     ),
     Exercise(

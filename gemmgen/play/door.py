@@ -7,6 +7,8 @@ rebinding). Both are refused here, for HTTP and WebSockets alike.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from ipaddress import ip_address
+from socket import gethostname
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -15,8 +17,15 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+ANY_ADDRESS = "any address:"
+"""Begins what stands for every address of this machine: a page that is served on all of them."""
+
+
 def hosts(host: str, port: int) -> frozenset[str]:
-    """What a Host header may say."""
+    """What a Host header may say. A page on all addresses answers to numbers, localhost and this machine's name: what
+    leads here by another name may be another site's."""
+    if host in ("0.0.0.0", "::"):
+        return frozenset({f"{ANY_ADDRESS}{port}", f"localhost:{port}", f"{gethostname().lower()}:{port}"})
     names = {"127.0.0.1", "localhost", host} if host in ("127.0.0.1", "localhost", "::1") else {host}
     shown = {f"[{name}]" if ":" in name else name for name in names}
     return frozenset(f"{name}:{port}" for name in shown)
@@ -27,7 +36,22 @@ def allowed(headers: Iterable[tuple[bytes, bytes]], known: frozenset[str]) -> bo
     said = [(name.lower(), value.decode("latin-1").lower()) for name, value in headers]
     host = [value for name, value in said if name == b"host"]
     origins = [value for name, value in said if name == b"origin"]
-    return len(host) == 1 and host[0] in known and all(o in {f"http://{name}" for name in known} for o in origins)
+    if len(host) != 1 or not _known(host[0], known):
+        return False
+    return all(o.startswith("http://") and _known(o.removeprefix("http://"), known) for o in origins)
+
+
+def _known(host: str, known: frozenset[str]) -> bool:
+    name, _, port = host.rpartition(":")
+    return host in known or (f"{ANY_ADDRESS}{port}" in known and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 class Door:

@@ -232,7 +232,7 @@ class _Order:
         if any(x.buffer in names for x in last):
             hazard = f"{', '.join(names)}: read by all warps before, overwritten below"
             first.append(Sync(Kind.EMPTY, Side.ACQUIRE, hazard, names, ahead=b.ahead))
-        hazard = f"{', '.join(names)}: read once so many bytes have arrived"
+        hazard = f"{', '.join(names)}: read when this many bytes have arrived"
         return replace(b, first=(*first, Sync(Kind.FULL, Side.RELEASE, hazard, names, ahead=b.ahead)))
 
     def after(self, s: TileStmt, later: Statements, behind: Behind) -> tuple[list[Sync], Behind]:
@@ -362,7 +362,8 @@ def _grouped(body: Iterable[TileStmt]) -> bool:
 
 def _commit(s: TileStmt) -> Sync:
     names = tuple(c.buffer for b in _brings((s,)) for c in b.copies if c.via.lands is Completion.GROUP)
-    return Sync(Kind.GROUP, Side.RELEASE, f"{', '.join(names)}: the copies of one tile are waited for together", names)
+    hazard = f"{', '.join(names)}: one group a tile, empty behind the last: the wait counts groups"
+    return Sync(Kind.GROUP, Side.RELEASE, hazard, names)
 
 
 def _each_bring(s: TileStmt, change: Callable[[Bring], Bring]) -> TileStmt:
