@@ -8,6 +8,7 @@ import pytest
 from page import Element, read
 from reporthelp import rungs_at
 
+from gemmgen.analysis.ablated import TOO_SMALL, too_small
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of
 from gemmgen.api.explaining import explain
 from gemmgen.report.ladder import RUNGS
@@ -107,7 +108,8 @@ def test_where_no_single_setting_helps_those_of_the_next_rung_are_named(
         delta = spec_delta(gathered[number].spec, gathered[number + 1].spec)
         if ("No change that was tried" in now or "No single change helps" in now) and saved >= 0.01 and len(delta) > 1:
             told += 1
-            assert f"changes together save {saved:.0%}: {', '.join(delta)}." in now
+            small = f" ({TOO_SMALL})" if too_small(1 - saved) else ""
+            assert f"changes together save {saved:.0%}{small}: {', '.join(delta)}." in now
         else:
             assert "changes together save" not in now
     assert told

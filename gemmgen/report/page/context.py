@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.analysis.ablated import TOO_SMALL, too_small
 from gemmgen.analysis.advice import pitches
 from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of, costs
 from gemmgen.analysis.recorded import measured as measured_alone
@@ -309,7 +310,8 @@ def _together(e: Explanation, found: Remedy, delta: Sequence[str]) -> str:
     advice = e.advice
     if found.saved < 0.01 or len(delta) < 2 or (advice is not None and not advice.together):
         return ""
-    return f"The next rung\u2019s {len(delta)} changes together save {found.saved:.0%}: {', '.join(delta)}."
+    small = f" ({TOO_SMALL})" if too_small(1 - found.saved) else ""
+    return f"The next rung\u2019s {len(delta)} changes together save {found.saved:.0%}{small}: {', '.join(delta)}."
 
 
 def _linked(accesses: Sequence[AccessRow]) -> dict[str, set[int | None]]:
