@@ -109,6 +109,13 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
         "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
+// Puts what this thread did to shared memory before what the TMA engine does there: the engine reaches memory by
+// a path of its own, and a barrier alone does not order the two.
+__device__ __forceinline__ void fence_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // The warp's first lane arrives: it releases what the barrier guards.
 __device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
 {
@@ -243,6 +250,8 @@ pipelined(int M, int N, int K, float alpha, const float* A, size_t lda, const fl
                 } while (M == -1 - step);  // never: M is not negative
             }
         }
+        // As, Bs: this thread's loads are over before the TMA engine overwrites what they read
+        fence_async();
         __syncwarp();  // all lanes are done: the first arrives for them
         // As, Bs: read by this warp above, overwritten once all warps are here
         mbarrier_release(&empty[stage]);

@@ -108,6 +108,13 @@ __device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int p
         "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
+// Puts what this thread did to shared memory before what the TMA engine does there: the engine reaches memory by
+// a path of its own, and a barrier alone does not order the two.
+__device__ __forceinline__ void fence_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Copies a value to a register of its own, so that the compiler does not exchange registers in the loop.
 __device__ __forceinline__ void own_register(float& own, float value)
 {
@@ -210,6 +217,8 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
                 } while (M == -1 - step);  // never: M is not negative
             }
         }
+        // As, Bs: this thread's loads are over before the TMA engine overwrites what they read
+        fence_async();
         __syncthreads();  // As, Bs: read by all threads above, overwritten below
 
         // one thread issues the TMA copies

@@ -178,7 +178,8 @@ __device__ __forceinline__ void group_sync(int barrier)
     asm volatile("bar.sync %0, 128;" :: "r"(barrier) : "memory");
 }
 
-// Shows what this thread wrote to shared memory to the TMA engine, which may store old values without it.
+// Puts what this thread did to shared memory before what the TMA engine does there: the engine reaches memory by
+// a path of its own, and a barrier alone does not order the two.
 __device__ __forceinline__ void fence_async()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

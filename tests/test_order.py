@@ -75,7 +75,9 @@ def test_every_release_has_its_acquire(name: str) -> None:
     found = {(s.kind, s.side) for s in syncs(program(name))}
     for kind in (Kind.GROUP, Kind.FULL, Kind.EMPTY):
         assert ((kind, Side.RELEASE) in found) == ((kind, Side.ACQUIRE) in found), kind
-    assert all((side is Side.BOTH) == (kind in (Kind.BLOCK, Kind.CLUSTER, Kind.SET_UP)) for kind, side in found)
+    assert all(
+        (side is Side.BOTH) == (kind in (Kind.BLOCK, Kind.CLUSTER, Kind.SET_UP, Kind.PROXY)) for kind, side in found
+    )
 
 
 def test_a_setting_allows_a_kind_of_sync() -> None:
@@ -85,9 +87,28 @@ def test_a_setting_allows_a_kind_of_sync() -> None:
     spec = load(ladder_path("pipelined"))
     held = build(spec.replace(use=spec.use | {"release"}), EXACT)
     free = build(spec.replace(use=spec.use - {"release"}), EXACT)
-    assert {s.kind for s in syncs(held)} == {Kind.SET_UP, Kind.FULL, Kind.EMPTY}
-    assert {s.kind for s in syncs(free)} == {Kind.SET_UP, Kind.FULL, Kind.BLOCK}
+    assert {s.kind for s in syncs(held)} == {Kind.SET_UP, Kind.FULL, Kind.PROXY, Kind.EMPTY}
+    assert {s.kind for s in syncs(free)} == {Kind.SET_UP, Kind.FULL, Kind.PROXY, Kind.BLOCK}
     assert kinds["pipelined"] in ({s.kind for s in syncs(held)}, {s.kind for s in syncs(free)})
+
+
+@pytest.mark.parametrize("use", ["", ", release", ", prefetch", ", release, prefetch"])
+@pytest.mark.parametrize("persistent", [0, 3])
+def test_loads_are_over_before_the_engine_overwrites_what_they_read(use: str, persistent: int) -> None:
+    """The TMA engine has a path to memory of its own: a load that is on its way is not held up by a barrier. On an H200
+    loads with bank conflicts were overtaken; between them and whoever tells the engine stands a fence."""
+    text = f"kernel x\ntile block 64x64x16\ntile thread 4x4\nuse coalescing, smem, float4, tma{use}\nstages 3\n"
+    p = build(parse(text + (f"persistent {persistent}\n" if persistent else "")), EXACT)
+    (loop,) = [s for s in everything(sequence(p)) if isinstance(s, Steps)]
+    kinds = [s.kind for s in loop.body if isinstance(s, Sync)]
+    told = Kind.EMPTY if "release" in use else Kind.BLOCK
+    assert kinds.index(Kind.PROXY) + 1 == kinds.index(told) and kinds.count(Kind.PROXY) == 1
+
+
+def test_products_of_warp_groups_and_the_engine_share_a_path() -> None:
+    """wgmma reads shared memory as the engine writes it: nothing of it has to be fenced."""
+    for name in ("wgmma", "wgmma_roles", "wgmma_persistent", "wgmma_store"):
+        assert Kind.PROXY not in {s.kind for s in syncs(build(load(ladder_path(name)), EXACT))}
 
 
 @pytest.mark.parametrize(

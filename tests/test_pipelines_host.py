@@ -120,7 +120,7 @@ def test_alpha_zero_reads_neither_a_nor_b(module: HostModule, name: str) -> None
 
 CALLS = ("cp_async_commit", r"cp_async_wait\d", "mbarrier_init", "mbarrier_fence", "mbarrier_expect", "mbarrier_wait")
 # Lanes of a warp that run apart do no harm where threads take turns: __syncwarp is left out in test_pipelines.py alone.
-CALLS += ("mbarrier_release", "cluster_sync")
+CALLS += ("mbarrier_release", "cluster_sync", "fence_async")
 BROKEN = ("pipeline_groups_3_prefetch", "pipeline_groups_spread", "pipeline_tma_2_prefetch", "pipeline_tma_swizzle_128")
 BROKEN += ("pipeline_tma_release", "pipeline_cluster_columns", "pipeline_cluster_tma")
 BROKEN += ("pipeline_persistent_tma", "pipeline_persistent_release", "types_bf16_tma_swizzle", "types_f16_spread")

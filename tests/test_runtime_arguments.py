@@ -18,7 +18,7 @@ from gemmgen.cuda.emit import emit_cuda
 from gemmgen.diagnostics import LaunchError
 from gemmgen.ir.kernel import TensorMap
 from gemmgen.ir.nodes import shape_of, size_bytes
-from gemmgen.ir.types import F32
+from gemmgen.ir.types import ELEMENT_TYPES, F32
 from gemmgen.ir.types import Matrix as Operand
 from gemmgen.launch import EXACT, Arguments, Launch
 from gemmgen.runtime import tensormap
@@ -181,6 +181,15 @@ def test_tensor_maps_are_arguments_by_value_at_the_end(encoder: Encoder) -> None
     for bytes_of, call in zip(driver.seen[0]["values"][11:], encoder.calls, strict=True):
         assert struct.unpack("16Q", bytes_of)[:3] == (call[0], *call[1])
     assert driver.seen[0]["values"][4] == a and driver.seen[0]["shared"] > 48 << 10
+
+
+def test_every_type_of_an_operand_has_a_tensor_map(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str, int]] = []
+    for name, kind in ELEMENT_TYPES.items():
+        monkeypatch.setattr(tensormap, "_encode", lambda name=name: lambda *a: given.append((name, a[1])) or 0)
+        Matrix((256, 64), 256 * kind.bytes, (16, 8), 0, kind).encode(1 << 40)
+    # CUtensorMapDataType: bytes, float16, float32 and bfloat16
+    assert dict(given) == {"f32": 7, "f16": 6, "bf16": 9, "tf32": 7, "e4m3": 0, "e5m2": 0}
 
 
 def test_a_tensor_map_is_made_once_for_each_address(encoder: Encoder) -> None:

@@ -69,7 +69,8 @@ __device__ __forceinline__ void store_wait_read()
 
 FENCE = Instruction(
     "fence_async",
-    """// Shows what this thread wrote to shared memory to the TMA engine, which may store old values without it.
+    """// Puts what this thread did to shared memory before what the TMA engine does there: the engine reaches memory by
+// a path of its own, and a barrier alone does not order the two.
 __device__ __forceinline__ void fence_async()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

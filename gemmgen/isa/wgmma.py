@@ -183,17 +183,4 @@ __device__ __forceinline__ void registers_{"take" if take else "keep"}{count}()
     )
 
 
-FENCE_ASYNC = Instruction(
-    "fence_async",
-    """// What this thread wrote to shared memory is there for the TMA engine.
-__device__ __forceinline__ void fence_async()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-""",
-    meaning=meaning.nothing,
-    orders=Ordering.FENCE,
-    arch=Needs(90),
-)
-
-__all__ = ["COMMIT", "FENCE", "FENCE_ASYNC", "VALUE", "Major", "registers", "wait", "wgmma"]
+__all__ = ["COMMIT", "FENCE", "VALUE", "Major", "registers", "wait", "wgmma"]

@@ -32,7 +32,7 @@ from gemmgen.tile.statements import TileStmt
 from gemmgen.tile.syncs import Kind, Side
 from gemmgen.tile.syncs import Sync as Derived
 
-RELEASE, EARLY, GROUPS, MATH = "use release", "use dependentLaunch", "use cpasync", "math"
+RELEASE, EARLY, GROUPS, MATH, TMA = "use release", "use dependentLaunch", "use cpasync", "math", "use tma"
 STORE = "use tmaStore"
 
 
@@ -91,6 +91,8 @@ class Syncs:
                 return [meet, Call(MBARRIER_RELEASE, (_of(self.empty, at),), why, RELEASE)]
             case Kind.EMPTY, _:
                 return [Call(MBARRIER_WAIT, (_of(self.empty, at), at.parity), why, RELEASE)]
+            case Kind.PROXY, _:
+                return [Call(bulk_store.FENCE, (), why, TMA)]
             case Kind.HANDOVER, _:
                 return [Call(bulk_store.FENCE, (), why, STORE), self._group_sync()]
             case Kind.STORED, Side.RELEASE:

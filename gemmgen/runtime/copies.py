@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.types import F32, U16, U32
+from gemmgen.ir.types import F32, U8, U16, U32
 from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ TILE = 32
 MOST = 1 << 31  # elements of a part that are numbered in 32 bits, by a division that is exact below this
 ALIGN = 256  # bytes to whose multiples every copy is placed
 
-KINDS = {x.bytes: x for x in (U32, U16)}
+KINDS = {x.bytes: x for x in (U32, U16, U8)}
 """What elements are copied as, by their bytes: bits are only moved."""
 
 _TEXT = r"""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import LaunchError
-from gemmgen.ir.types import BF16, F16, F32, TF32, DType
+from gemmgen.ir.types import BF16, E4M3, E5M2, F16, F32, TF32, DType
 from gemmgen.ir.types import Matrix as Operand
 from gemmgen.runtime import driver
 
@@ -20,7 +20,8 @@ _ALIGN = 64  # where the driver wants to write one
 _REMEMBERED = 64  # addresses for which a launch keeps its map
 
 # CUDA driver API, cuTensorMapEncodeTiled
-_TYPES = {F32: 7, TF32: 7, F16: 6, BF16: 9}  # CU_TENSOR_MAP_DATA_TYPE_*: denormals are kept
+# CU_TENSOR_MAP_DATA_TYPE_*: denormals are kept, and float8 has no type of its own but that of bytes
+_TYPES = {F32: 7, TF32: 7, F16: 6, BF16: 9, E4M3: 0, E5M2: 0}
 _NOT_INTERLEAVED = 0
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CU_TENSOR_MAP_SWIZZLE_*, by the bytes of a swizzled row
 _PROMOTE_128, _PROMOTE_256 = 2, 3  # CU_TENSOR_MAP_L2_PROMOTION_*: what the L2 cache fetches at least

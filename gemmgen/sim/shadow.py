@@ -96,6 +96,8 @@ class SharedShadow:
         self._noted: list[tuple[int, Touch]] = []
         self._readers: Readers | None = None
         self._used: NDArray[np.int16] | None = None
+        self._unfenced: list[tuple[int, Touch]] | None = None
+        """Reads that no fence puts before what the TMA engine writes, once it has written here."""
 
     def read(self, t: Touch) -> None:
         """Check a read against what was written, and note it."""
@@ -107,6 +109,8 @@ class SharedShadow:
         self._noted.append((self.clock.now, t))
         if len(self._noted) > NOTED:
             self._enter()
+        if self._unfenced is not None and len(self._unfenced) < NOTED:
+            self._unfenced.append((self.clock.now, t))
 
     def write(self, t: Touch) -> None:
         """Check a write against what was written and read, and enter it."""
@@ -133,6 +137,8 @@ class SharedShadow:
         :meth:`land`."""
         self._check_written(site, units, lanes)
         self._check_readers(site, units, lanes)
+        if engine:
+            self._check_fenced(site, units, lanes)
         self.stamp[units] = IN_FLIGHT
         self.writer[units] = self.clock.engine(engine)
         self.site[units] = site.number
@@ -163,6 +169,22 @@ class SharedShadow:
         own = self.writer[units] < WARP * self.batch.warps_per_block
         late = own & (self.stamp[units] > self.clock.fences[self.batch.block[lanes][None, :], warp])
         return bool(late.any())
+
+    def _check_fenced(self, site: Site, units: Ints, lanes: Ints) -> None:
+        """The TMA engine writes by a path of its own: reads before it have a fence behind them."""
+        fences, self._unfenced = self.clock.fences, [x for x in self._unfenced or () if x[0] > self.clock.fences.min()]
+        if not self._unfenced:
+            return
+        written = np.zeros(self.stamp.size, np.bool_)
+        written[units] = True
+        for stamp, t in self._unfenced:
+            read, by = touched(t, self.batch, self.block_units)
+            late = stamp > fences[self.batch.block[by], self.batch.thread[by] // WARP]
+            if (wrong := written[read] & late).any():
+                lane, unit = _first(wrong, read, by)
+                other = f"no fence_async puts the read of thread {int(self.batch.thread[lane])} before it"
+                self.report("async", site, int(lanes[0]), unit, other)
+                return
 
     def end_use(self, units: Ints, lanes: Ints, warps: int = 1) -> None:
         """They have been read, as by these lanes now and those of the same number in the ``warps`` from theirs on."""

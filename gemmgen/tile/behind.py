@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from gemmgen.isa.table import Completion
+from gemmgen.isa.table import Completion, Proxy
 from gemmgen.tile.effects import ACCUMULATORS, STORES, TENSOR_CORES, Agent, Cluster, Effect, Effects, Engine, Kernel
-from gemmgen.tile.program import STAGED
+from gemmgen.tile.program import STAGED, Group
 from gemmgen.tile.syncs import Kind, Sync
 
 OWN = (ACCUMULATORS, STAGED)
@@ -20,6 +20,7 @@ class Past:
 
     ``ahead`` is how many tiles beyond the turn's own it is: behind the last turn there is none. ``group`` is the number
     of the thread's group that it was committed in. ``released``: each warp has said that it read what it wants.
+    ``fenced``: it is done before what engines do. ``met``: all threads have met since, so that engines alone overtake it.
     """
 
     storage: str
@@ -31,6 +32,9 @@ class Past:
     ahead: int = 0
     group: int = 0
     released: bool = False
+    proxy: Proxy = Proxy.GENERIC
+    fenced: bool = False
+    met: bool = False
 
     @property
     def done(self) -> bool:
@@ -49,12 +53,14 @@ class Conflict:
 @dataclass(frozen=True)
 class Behind:
     """All accesses behind. ``shared`` are the pieces of shared memory; what threads do to global memory is each one's
-    own. ``groups`` is how many groups of copies a thread has committed."""
+    own. ``groups`` is how many groups of copies a thread has committed. ``engine`` are the pieces of shared memory that
+    the TMA engine writes."""
 
     depth: int
     shared: frozenset[str]
     past: frozenset[Past] = frozenset()
     groups: int = 0
+    engine: frozenset[str] = frozenset()
 
     def conflicts(self, found: Effects) -> list[Conflict]:
         """Pairs of which one writes what the other accesses."""
@@ -62,7 +68,7 @@ class Behind:
             Conflict(x, _kind(x, e))
             for e in found
             for x in self.past
-            if (x.writes or e.writes) and self._same(x, e) and not _in_turn(x, e)
+            if (x.writes or e.writes) and self._same(x, e) and not _in_turn(x, e) and not (x.met and not by_engine(e))
         ]
 
     def _same(self, x: Past, e: Effect) -> bool:
@@ -86,6 +92,7 @@ class Behind:
             e.until,
             e.place.stage if tile and e.writes else 0,
             self.groups if e.until is Completion.GROUP else 0,
+            proxy=e.proxy,
         )
 
     # --- Synchronisation -------------------------------------------------------------------------------------------
@@ -96,12 +103,28 @@ class Behind:
     def meet(self, kind: Kind) -> Behind:
         """All threads of the block, or of the cluster's blocks, have met."""
         among = kind is Kind.CLUSTER
-        return self.without(lambda x: (x.done and x.storage not in OWN) or (among and isinstance(x.agent, Cluster)))
+
+        def over(x: Past) -> bool:
+            return (x.done and x.storage not in OWN) or (among and isinstance(x.agent, Cluster))
+
+        left = (
+            replace(x, met=True) if over(x) else x for x in self.past if not (over(x) and self._overtaken_by_none(x))
+        )
+        return replace(self, past=frozenset(left))
+
+    def _overtaken_by_none(self, x: Past) -> bool:
+        """Whether no engine can overtake an access once threads have met."""
+        return x.fenced or x.proxy is not Proxy.GENERIC or x.storage not in self.engine
 
     def multiplied(self, threads: Agent) -> Behind:
         """The warp group's products are done: what they read has been read by it, and the sums are its own."""
         there = (replace(x, until=Completion.NOW, agent=threads) if x.agent == TENSOR_CORES else x for x in self.past)
         return replace(self, past=frozenset(there))
+
+    def before_engines(self) -> Behind:
+        """What threads did is done before what engines do."""
+        there = (replace(x, fenced=True) if x.proxy is Proxy.GENERIC else x for x in self.past)
+        return replace(self, past=frozenset(x for x in there if not x.met))
 
     def handed_over(self) -> Behind:
         """The warp group's threads have met, and the engine sees what they wrote."""
@@ -182,6 +205,8 @@ def buffers_of(found: Iterable[Past]) -> tuple[str, ...]:
 
 def _kind(x: Past, e: Effect) -> Kind:
     """What puts an access behind another."""
+    if by_engine(e) and x.proxy is Proxy.GENERIC and not x.fenced and isinstance(x.agent, Group | Cluster):
+        return Kind.PROXY
     if isinstance(x.agent, Kernel):
         return Kind.KERNEL
     if isinstance(x.agent, Cluster):

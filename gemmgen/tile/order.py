@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gemmgen.ir.program import Part
-from gemmgen.isa.table import Completion
+from gemmgen.isa.table import Completion, Proxy
 from gemmgen.tile.behind import Behind, Conflict, Past, buffers_of
 from gemmgen.tile.effects import ACCUMULATORS, STORES, TENSOR_CORES, Effect, Kernel, effects
 from gemmgen.tile.overlap import overlap
@@ -27,7 +27,8 @@ def order(p: TileProgram, statements: Statements, part: Part = "main") -> Statem
     between = overlap(p, part)
     mine = {b.name for b in p.buffers}
     writes = (Past(name, 0, name, True, between.previous) for name in between.written if between.previous is not None)
-    start = Behind(p.pipeline.depth, frozenset(mine), frozenset(writes))
+    brought = frozenset(c.buffer for c in p.landing(Completion.BARRIER))
+    start = Behind(p.pipeline.depth, frozenset(mine), frozenset(writes), engine=brought)
     engine = any(e.until is Completion.BARRIER for s in statements for e in effects(p, s))
     set_up = (Sync(Kind.SET_UP, Side.BOTH, "barriers: set up above, waited for below"),) if engine else ()
     o = _Order(p)
@@ -149,6 +150,10 @@ class _Order:
             out.append(self.multiplied(products))
             behind = behind.multiplied(self.p.group)
             found = behind.conflicts(effects(self.p, s))
+        if used := _of(found, Kind.PROXY):
+            out.append(before_engine(used))
+            behind = behind.before_engines()
+            found = behind.conflicts(effects(self.p, s))
         if stored := _of(found, Kind.STORED):
             hazard = f"{_names(stored)}: read by the TMA engine's last stores, overwritten below"
             out.append(Sync(Kind.STORED, Side.ACQUIRE, hazard, buffers_of(stored)))
@@ -255,6 +260,11 @@ class _Order:
                 if flying := [x for x in behind.past if x.agent == TENSOR_CORES and x.buffer in read[0]]:
                     out.append(self.multiplied(flying))
                     behind = behind.multiplied(self.p.group)
+                if used := [
+                    x for x in behind.past if x.buffer in read[0] and not x.fenced and x.proxy is Proxy.GENERIC
+                ]:
+                    out.append(before_engine(used))
+                    behind = behind.before_engines()
                 hazard = f"{', '.join(sorted(read[0]))}: read by this warp above, overwritten once all warps are here"
                 out.append(Sync(Kind.EMPTY, Side.RELEASE, hazard, tuple(sorted(read[0]))))
                 behind = behind.released(out[-1])
@@ -293,6 +303,8 @@ class _Order:
                 return behind.multiplied(self.p.group)
             case Kind.REGISTERS, _:
                 return behind.fenced()
+            case Kind.PROXY, _:
+                return behind.before_engines()
             case _:
                 return behind
 
@@ -326,6 +338,12 @@ def _with_turn(program: Statements, turn: Statements, tail: Statements) -> State
 
 def _of(found: Iterable[Conflict], kind: Kind) -> list[Past]:
     return [x.past for x in found if x.kind is kind]
+
+
+def before_engine(used: Sequence[Past]) -> Sync:
+    """The fence between what threads did to tiles and what the engine will."""
+    hazard = f"{_names(used)}: this thread's loads are over before the TMA engine overwrites what they read"
+    return Sync(Kind.PROXY, Side.BOTH, hazard, buffers_of(used))
 
 
 def _names(found: Iterable[Past]) -> str:

@@ -23,6 +23,9 @@ class Kind(Enum):
     """A warp group's asynchronous products: committed as a group (release), waited for (acquire)."""
     REGISTERS = "registers"
     """The registers that asynchronous products add to: what the threads did with them before is in order (acquire)."""
+    PROXY = "proxy"
+    """What a thread did to a tile, by the generic path to memory, is done before the TMA engine, with a path of its
+    own, overwrites it: a load may else be on its way still when its thread meets others (both)."""
     HANDOVER = "handover"
     """What each thread of a warp group wrote is shown to the TMA engine, and all of the group meet."""
     STORED = "stored"

@@ -159,6 +159,8 @@ def _sync(s: Sync) -> Iterator[str]:
             yield f"each warp releases tile {_tile(0)}"
         case Kind.EMPTY, _:
             yield f"wait until all warps released the stage of tile {_tile(s.ahead)}"
+        case Kind.PROXY, _:
+            yield f"{'fence':<24}# {s.hazard}"
         case Kind.HANDOVER, _:
             yield f"{'fence, then meet':<24}# {s.hazard}"
         case Kind.STORED, Side.RELEASE:

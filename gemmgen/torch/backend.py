@@ -99,7 +99,16 @@ def _batch(x: Any, many: Any) -> Any:
     x = plain(x)
     if x.shape[:-2].numel() == 1:
         return x.reshape(x.shape[-2:])
-    return x.expand(*many, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+    x = x.expand(*many, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+    return x if _lies_as_a_matrix(x) else x.contiguous()
+
+
+def _lies_as_a_matrix(x: Any) -> bool:
+    """Whether rows or columns are contiguous and apart. A gradient of a sum is one element, expanded: its are not."""
+    (rows, columns), (down, along) = x.shape[-2:], x.stride()[-2:]
+    by_columns: bool = rows > 1 and columns > 1 and down == 1 and along >= rows
+    by_rows: bool = along == 1 and down >= columns
+    return by_columns or by_rows
 
 
 def _with(precision: str) -> dict[str, Any]:

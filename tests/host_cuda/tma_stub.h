@@ -2,10 +2,13 @@
 //
 // A box lands no earlier than some thread waits for the barrier that counts its bytes, and then only as many boxes as
 // that wait needs. So a missing wait shows, and so does a wait for the wrong phase. A barrier that is used before it
-// is set up, or by the engine before a fence, is reported; so is a wait that nothing can end.
+// is set up, or by the engine before a fence, is reported; so is a wait that nothing can end, and a tile that is
+// overwritten though some thread has set no fence behind its loads from it.
 
 #pragma once
 
+#include <algorithm>
+#include <climits>
 #include <map>
 
 #define __grid_constant__
@@ -31,6 +34,15 @@ struct Barrier {
 };
 
 static std::map<const void*, Barrier> barriers;
+static std::map<unsigned, int> fences;             // by each thread of the block
+static std::map<const void*, int> fences_at_fill;  // by the thread that had the fewest, when a tile was last brought
+
+inline int fewest_fences()
+{
+    int fewest = INT_MAX;
+    for (size_t thread = 0; thread < fibers.size(); ++thread) fewest = std::min(fewest, fences[(unsigned)thread]);
+    return fewest;
+}
 static const char *shared_first, *shared_last;
 
 inline Barrier& barrier_at(const void* at, int line)
@@ -79,6 +91,8 @@ inline bool deliver(Barrier& barrier)
 inline void mbarrier_init(unsigned long long* at, int arrivals)
 {
     host::barriers[at] = {arrivals, 0, 0, false, {}, arrivals};
+    host::fences.clear();
+    host::fences_at_fill.clear();
 }
 
 inline int __shfl_sync(unsigned int, int value, int) { return value; }  // of a value that the lanes agree on
@@ -89,6 +103,8 @@ inline void mbarrier_fence()
 {
     for (auto& barrier : host::barriers) barrier.second.fenced = true;
 }
+
+inline void fence_async() { ++host::fences[threadIdx.x]; }
 
 inline void mbarrier_expect(unsigned long long* at, int bytes, int line = __builtin_LINE())
 {
@@ -126,5 +142,10 @@ inline void tma_load(void* dst, const void* map, int x, int y, unsigned long lon
     if ((uintptr_t)dst % (m.swizzle ? 8 * m.swizzle : 128)) host::stop("misaligned box", line);
     if ((char*)dst < host::shared_first || (char*)dst + bytes > host::shared_last) host::stop("box out of bounds", line);
     if (m.base % 16 || m.pitch % 16) host::stop("matrix that the engine cannot address", line);
+    const int fences = host::fewest_fences();
+    const auto filled = host::fences_at_fill.find(dst);
+    if (filled != host::fences_at_fill.end() && fences <= filled->second)
+        host::stop("tile overwritten with no fence behind its loads", line);
+    host::fences_at_fill[dst] = fences;
     barrier.arriving.push_back({(char*)dst, m, x, y});
 }
