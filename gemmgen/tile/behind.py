@@ -20,7 +20,7 @@ class Past:
 
     ``ahead`` is how many tiles beyond the turn's own it is: behind the last turn there is none. ``group`` is the number
     of the thread's group that it was committed in. ``released``: each warp has said that it read what it wants.
-    ``fenced``: it is done before what engines do. ``met``: all threads have met since, so that engines alone overtake it.
+    ``fenced``: it is done before what engines do. ``met``: all threads have met since, and engines alone overtake it.
     """
 
     storage: str
