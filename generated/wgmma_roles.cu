@@ -140,8 +140,8 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until all wgmma of this warp group have read their operands and written d. The empty asm keeps the
-// compiler from using d earlier.
+// Waits until all wgmma of this warp group have read their operands and written d. The empty
+// asm keeps the compiler from using it earlier.
 __device__ __forceinline__ void wgmma_wait(float (&d)[2][64])
 {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from host_cuda.harness import HostModule, build, missing
 
+from gemmgen.ir.split import SPLITS, Split
 from gemmgen.runtime import copies
 from gemmgen.runtime.copies import A_BLOCK, THREADS, Copies, Dense, dense, division, text
 from gemmgen.runtime.frame import A, B, Frame
@@ -25,7 +26,8 @@ ONE, BOTH = (A,), (A, B)
 def built() -> HostModule:
     if missing() is not None:
         pytest.skip(str(missing()))
-    return build([("near", text(far=False)), ("far", text(far=True))])
+    parts = [(name, text(far=False, split=split)) for name, split in SPLITS.items()]
+    return build([("near", text(far=False)), ("far", text(far=True)), *parts])
 
 
 @pytest.fixture
@@ -33,8 +35,9 @@ def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
     """Copies run on the host; (whether far, blocks) of every launch."""
     seen: list[tuple[bool, int]] = []
 
-    def copier(here: Any, far: bool, item: int) -> Any:
+    def copier(here: Any, far: bool, item: int, split: Split | None = None) -> Any:
         name = "far" if far else "near"
+        name = name if split is None else split.name
         _, kinds = built().entries[name]
         types = [ctypes.c_void_p if k.endswith("*") else KINDS[k] for k in kinds]
 
@@ -112,6 +115,42 @@ def test_every_element_lands_and_zeros_follow(
     assert not any(far for far, _ in on_host)
 
 
+@pytest.mark.parametrize("name", SPLITS)
+@pytest.mark.parametrize("order", ["row", "col"])
+@pytest.mark.parametrize("how", VIEWS)
+@pytest.mark.parametrize(("shape", "leading"), [((1, 1), 64), ((37, 61), 64), ((70, 129), 192), ((5, 2049), 2112)])
+def test_elements_are_split_into_parts(
+    on_host: list[tuple[bool, int]], name: str, order: str, how: str, shape: tuple[int, int], leading: int
+) -> None:
+    """The pass on the host is bit by bit what the split means, whatever numbers there are."""
+    split = SPLITS[name]
+    bits = np.random.default_rng(11).integers(0, 1 << 32, shape, dtype=np.uint32)
+    bits.flat[:: max(1, bits.size // 7)] = 0x7F7FFFFF  # the largest number, which rounding would make an infinity
+    x = VIEWS[how](bits.view(np.float32))
+    lines = x if order == "row" else x.T
+    leading = max(leading, -(-lines.shape[1] // 64) * 64)
+    wanted = dense(x.shape, strides_of(x), order, split.parts * leading, 4, split)
+    made = Copies(None, {A: wanted})  # type: ignore[arg-type]
+    kind = np.dtype(f"u{split.part.bytes}")
+    room = np.full(made.bytes // kind.itemsize, 7, kind)
+    made(x.ctypes.data, 0, room.ctypes.data, 0)
+    found = room[: lines.shape[0] * split.parts * leading].reshape(lines.shape[0], split.parts, leading)
+    parts = split.of(lines)
+    with np.errstate(invalid="ignore", over="ignore"):
+        whole = sum(p.astype(np.float64) for p in parts)
+    fine = np.isfinite(lines)
+    assert (whole[~fine] == lines[~fine])[~np.isnan(lines[~fine])].all() and np.isnan(whole[np.isnan(lines)]).all()
+    near = (
+        np.abs(whole[fine] - lines[fine]) <= 2.0 ** -(23 if split.parts == 3 else 22) * np.abs(lines[fine]) + 2.0**-133
+    )
+    assert near.all()
+    for number, part in enumerate(parts):
+        got = found[:, number, : lines.shape[1]]
+        same = got == np.ascontiguousarray(part).view(kind)
+        assert (same | np.isnan(lines)).all()
+        assert not found[:, number, lines.shape[1] :].any()
+
+
 def test_two_copies_are_one_launch_without_wasted_blocks(on_host: list[tuple[bool, int]]) -> None:
     a, b = np.ones((30, 2049), np.float32), np.ones((204, 77), np.float32)
     copied({A: (a, "row", 2052), B: (b, "row", 80)})
@@ -154,6 +193,7 @@ def test_a_division_by_multiplication_is_exact() -> None:
 
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_the_text_compiles_without_spills_and_fills_a_multiprocessor(arch: str, far: bool) -> None:
-    found = compile_cubin(text(far=far), arch, name=copies.NAME).resources
-    assert found.spill_bytes == 0 and (far or found.registers <= 32)
+@pytest.mark.parametrize("split", [None, *SPLITS.values()], ids=lambda x: getattr(x, "name", "whole"))
+def test_the_text_compiles_without_spills_and_fills_a_multiprocessor(arch: str, far: bool, split: Split | None) -> None:
+    found = compile_cubin(text(far=far, split=split), arch, name=copies.NAME).resources
+    assert found.spill_bytes == 0 and (far or found.registers <= (32 if split is None else 40))

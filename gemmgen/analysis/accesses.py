@@ -123,6 +123,7 @@ class _Scope:
     active: Expr = TRUE
     axes: tuple[Axis, ...] = ()
     boxes: Mapping[str, TensorMap] = field(default_factory=dict)
+    in_parts: frozenset[str] = frozenset()
     orders: Mapping[str, str] = field(default_factory=dict)
     pointers: Mapping[str, tuple[Array, Expr]] = field(default_factory=dict)
     renumbered: Mapping[str, str] = field(default_factory=dict)
@@ -144,7 +145,9 @@ def sites(ir: KernelIR, scalars: Mapping[str, float], grid: tuple[int, int, int]
     names |= {name: Const(v if isinstance(v, int) else int(v != 0)) for name, v in scalars.items()}
     orders = {x.name: x.order for x in ir.matrices}
     boxes = {m.name: m for m in ir.tensor_maps}
-    yield from _body(ir.body, _Scope(names, axes=axes, boxes=boxes, orders=orders, renumbered=dict(ir.renumbered)))
+    parts = frozenset(x.name for x in ir.matrices if x.parts > 1)
+    scope = _Scope(names, axes=axes, boxes=boxes, in_parts=parts, orders=orders, renumbered=dict(ir.renumbered))
+    yield from _body(ir.body, scope)
 
 
 def launch_grid(ir: KernelIR, scalars: Mapping[str, float]) -> tuple[int, int, int]:
@@ -272,6 +275,8 @@ def _box(s: Call, active: Expr, scope: _Scope, box: TensorMap, x: Expr, y: Expr)
     """A box whose corner is at (x, y), along and across its operand's rows."""
     sizes = [scope.names[dim.upper()] for dim in DIMS[box.operand]]
     extents = sizes[::-1] if scope.orders[box.operand] == "row" else sizes
+    if box.operand in scope.in_parts:  # a line has all parts of its elements
+        extents = [scope.names[f"ld{box.operand.lower()}"], extents[1]]
     columns, rows = (smaller(Const(b), e - c) for b, e, c in zip(box.box, extents, (x, y), strict=True))
     pitch = value_of(scope.names[f"ld{box.operand.lower()}"])
     assert pitch is not None, "a leading dimension is a number"

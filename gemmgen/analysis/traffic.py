@@ -93,9 +93,9 @@ def intensity(
 
 
 def items_of(ir: KernelIR) -> tuple[int, int, int]:
-    """Bytes per element of A, B and C."""
-    a, b, c = ir.matrices
-    return a.dtype.bytes, b.dtype.bytes, c.dtype.bytes
+    """Bytes per element of A, B and C, all parts of one together."""
+    a, b, c = (x.dtype.bytes * x.parts for x in ir.matrices)
+    return a, b, c
 
 
 def ratio(a: float, b: float) -> float | None:

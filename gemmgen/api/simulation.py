@@ -10,8 +10,9 @@ from gemmgen.api.beside import on_host
 from gemmgen.api.operands import PAGE, Matrix, matrices, output_for, scalar
 from gemmgen.diagnostics import ArgumentError, flag
 from gemmgen.ir.types import F32
+from gemmgen.ir.types import Matrix as Operand
 from gemmgen.ir.variant import Variant
-from gemmgen.launch import Arguments, Launch, LaunchPlan, as_float32, plan, program_for
+from gemmgen.launch import Arguments, Copy, Launch, LaunchPlan, as_float32, plan, program_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,7 +134,11 @@ def execute(
     placed = dict(operands)
     orders = {x.name: x.order for x in program.matrices}
     for copy in steps.copies:
-        placed[copy.operand] = copied(placed[copy.operand], orders[copy.operand], copy.leading)
+        lies = placed[copy.operand]
+        if copy.split is not None:
+            placed[copy.operand] = in_parts(lies, program.as_read(copy.operand), copy)
+        else:
+            placed[copy.operand] = copied(lies, orders[copy.operand], copy.leading)
     workspace = np.full(F32.elements(steps.partials), np.nan, F32.numpy_dtype)
     results, options = [], Options(counted=counted)
     for step in steps.steps:
@@ -165,6 +170,19 @@ def copied(matrix: Matrix, order: str, leading: int) -> Matrix:
     return Matrix.of(whole)
 
 
+def in_parts(matrix: Matrix, read: Operand, copy: Copy) -> Matrix:
+    """The copy of an input whose elements are split: in each line along k one part behind another, zeros between."""
+    import numpy as np
+
+    assert copy.split is not None
+    lines = matrix.values if read.order == "row" else matrix.values.T
+    whole = np.zeros((lines.shape[0], copy.leading), read.dtype.numpy_dtype)
+    for number, part in enumerate(copy.split.of(lines)):
+        first = number * copy.leading // read.parts
+        whole[:, first : first + lines.shape[1]] = part
+    return Matrix.of(whole if read.order == "row" else whole.T)
+
+
 def _arrays(
     program: Program, step: Launch, placed: Mapping[str, Matrix], workspace: NDArray[Any]
 ) -> dict[str, GlobalArray]:
@@ -178,13 +196,14 @@ def _arrays(
         ("B", (given.K, given.N), given.B, given.ldb),
         ("C", (given.M, given.N), given.C, given.ldc),
     ):
-        extent, rows = shape[::-1] if program.matrix(name).order == "row" else shape
-        if name in step.variant.padded:
-            extent = leading  # zeros to the end of every line
+        read = program.as_read(name)
+        extent, rows = shape[::-1] if read.order == "row" else shape
+        if name in step.variant.padded or (read.parts > 1 and extent):
+            extent = leading  # zeros to the end of every line, or further parts
         length = (rows - 1) * leading + extent if extent and rows else 0
         length = _through(length, name, given)
         matrix = placed[name]
-        align = (matrix.phase + start * program.matrix(name).dtype.bytes) % PAGE
+        align = (matrix.phase + start * read.dtype.bytes) % PAGE
         found[name] = GlobalArray(matrix.flat(start, length), alignment=align or PAGE)
     found |= _beside(program, step, placed)
     found["W"] = GlobalArray(workspace)

@@ -46,7 +46,7 @@ def bench(
         typer.Option(
             "--suite",
             metavar="NAME",
-            help="f32, bf16, f16, tf32, or the latter with -nt: gemmgen.matmul beside cuBLAS, warm, at many shapes.",
+            help="f32; bf16, f16, tf32, bf16x6, tf32x3, or these with -nt: gemmgen.matmul beside cuBLAS, warm.",
         ),
     ] = None,
     shapes: Annotated[

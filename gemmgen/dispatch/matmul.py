@@ -15,7 +15,9 @@ from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
 from gemmgen.dispatch.autotune import budget, capturing
 from gemmgen.dispatch.fused import Fused, one_product
+from gemmgen.dispatch.split import forget_split, split_kernel
 from gemmgen.dispatch.tensor import forget_tensor, out_type, tensor_choice, tensor_kernel, tensor_type
+from gemmgen.ir.split import SPLITS
 from gemmgen.ir.types import ELEMENT_TYPES, F32
 from gemmgen.runtime.arrays import torch_matrices
 
@@ -64,7 +66,8 @@ def matmul(
     copies, since those take long to simulate, up to its limit of 10 s. Work on a GPU is enqueued on ``stream``, else
     on the current one, without waiting. ``unordered``: the kernel may add up in no fixed order, where that is faster;
     else the result is the same bit by bit at every call. ``precision`` "tf32" multiplies float32 matrices by tensor
-    cores, which read 10 bits of each mantissa. Raises ArgumentError for operands that do not fit.
+    cores, which read 10 bits of each mantissa; "bf16x6" and "tf32x3" multiply them part by part, as exactly as float32
+    nearly, on an sm_90. Raises ArgumentError for operands that do not fit.
 
     With ``bias`` (N,), ``activation`` (an entry of an epilogue, such as "gelu") or ``residual`` (M, N) the result is
     activation(alpha * (A @ B) + beta * C + bias) + residual, in float32 before one rounding, by the same kernel with
@@ -84,10 +87,12 @@ def matmul(
         if fused:
             return Fused(bias, residual, activation, out_dtype).run(found, A, B, C, alpha, beta, stream)
         return found(A, B, C, alpha, beta, stream)
-    if fused or out_dtype is not None:
-        c = None if C is None else _signature(C, "C")
-        kernel = _kernel(_signature(A, "A"), _signature(B, "B"), c, unordered, "direct")
-        return Fused(bias, residual, activation, out_dtype).run(kernel, A, B, C, alpha, beta, stream)
+    if precision in SPLITS or fused or out_dtype is not None:
+        given, c = (_signature(A, "A"), _signature(B, "B")), None if C is None else _signature(C, "C")
+        kernel = split_kernel(precision, *given, c) if precision in SPLITS else _kernel(*given, c, unordered, "direct")
+        if fused or out_dtype is not None:
+            return Fused(bias, residual, activation, out_dtype).run(kernel, A, B, C, alpha, beta, stream)
+        return kernel(A, B, C, alpha, beta, stream)
     seen = None if C is None or stream is not None else torch_matrices(A, B, C)
     if seen is None:
         c = None if C is None else _signature(C, "C")
@@ -390,4 +395,5 @@ def forget() -> None:
     for cached in (_kernel, _kernel_of, _shared, _choice, _machine, _own, _stale, _tuned):
         cached.cache_clear()
     forget_tensor()
+    forget_split()
     _SEEN.clear()

@@ -12,8 +12,9 @@ from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from gemmgen.diagnostics import ArgumentError, shown
+from gemmgen.diagnostics import ArgumentError, one_of
 from gemmgen.dispatch import groups
+from gemmgen.ir.split import SPLITS
 from gemmgen.ir.types import BF16, ELEMENT_TYPES, F16, F32, TF32, DType
 from gemmgen.spec.model import Operand, Spec
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gemmgen.ir.types import Order
     from gemmgen.target import Gpu
 
-PRECISIONS = ("exact", "tf32")
+PRECISIONS = ("exact", "tf32", *SPLITS)
 NARROW = {BF16.numpy: BF16, F16.numpy: F16}
 """The types that tensor cores alone multiply quickly, by NumPy's names."""
 
@@ -50,7 +51,7 @@ TILES: tuple[Tile, ...] = (
 )
 LEAST_STEPS = 4
 """Steps along K that a part of a split sum has at least."""
-SPLITS = (1, 2, 4, 8, 16)
+PARTS_OF_K = (1, 2, 4, 8, 16)
 OVERHEAD_S, STEP_S, SPLIT_S = 4e-6, 0.6e-6, 5e-6
 """Seconds of a launch, of filling a block's pipeline, and of the kernel that adds up parts: those of an H200."""
 
@@ -59,7 +60,7 @@ def tensor_type(A: Any, precision: str) -> DType | None:
     """The type by which tensor cores multiply an operand; None where multiply-adds do. Raises ArgumentError for a
     precision that does not exist."""
     if not isinstance(precision, str) or precision not in PRECISIONS:
-        raise ArgumentError(f"precision is {shown(precision)}; it is {' or '.join(map(repr, PRECISIONS))}")
+        one_of("precision", precision, PRECISIONS)
     found = NARROW.get(str(getattr(A, "dtype", "")).rpartition(".")[2])
     return found or (TF32 if precision == "tf32" else None)
 
@@ -87,11 +88,11 @@ def tensor_kernel(
     if len(A[0]) != 2 or len(B[0]) != 2:
         raise ArgumentError(f"A has shape {tuple(A[0])} and B {tuple(B[0])}; a matrix has 2 dimensions")
     (m, k), n = A[0], B[0][1]
-    orders = _order(A), _order(B), "row" if C is None else _order(C)
+    orders = order_of(A), order_of(B), "row" if C is None else order_of(C)
     return _kernel(dtype, out, (int(m), int(n), int(k)), orders, A[3], batched)
 
 
-def _order(described: tuple[Any, ...]) -> Order:
+def order_of(described: tuple[Any, ...]) -> Order:
     """By columns where the columns are contiguous and the rows are not."""
     (rows, columns), strides = described[:2]
     return "col" if strides[0] == 1 and strides[1] != 1 and rows > 1 and columns > 1 else "row"
@@ -158,7 +159,7 @@ def spec_for(
 
 def _candidates(size: tuple[int, int, int]) -> Iterator[tuple[Tile, int]]:
     for tile in TILES:
-        for split in SPLITS:
+        for split in PARTS_OF_K:
             if split == 1 or size[2] >= LEAST_STEPS * split * tile.block[2]:
                 yield tile, split
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from gemmgen.ir.split import Split
 from gemmgen.ir.types import EpilogueOperand, Matrix
 
 Part = Literal["first", "main", "then"]
@@ -50,7 +51,8 @@ class Program:
     rows of each matrix must be aligned for the exact kernel. ``persistent`` is the most blocks along x, 0 for a block
     per tile; ``group`` the rows of tiles that consecutive blocks go down, 1 for none. ``beside`` is what the epilogue
     reads and writes besides A, B and C. ``aligned`` are the matrices that no variant reads where their rows are less
-    aligned: they are copied first.
+    aligned: they are copied first. ``split``: how elements of A and B are split into parts, by a pass before the
+    kernels; ``read`` are A, B and C as the kernels then have them (the same as ``matrices`` where it is empty).
     """
 
     name: str
@@ -64,6 +66,8 @@ class Program:
     group: int = 0
     beside: tuple[EpilogueOperand, ...] = ()
     aligned: frozenset[str] = frozenset()
+    read: tuple[Matrix, ...] = ()
+    split: Split | None = None
 
     @property
     def operands(self) -> tuple[Matrix | EpilogueOperand, ...]:
@@ -77,6 +81,10 @@ class Program:
 
     def matrix(self, name: str) -> Matrix:
         return next(x for x in self.matrices if x.name == name)
+
+    def as_read(self, name: str) -> Matrix:
+        """The matrix as the kernels have it: a copy of parts, where elements are split."""
+        return next(x for x in self.read or self.matrices if x.name == name)
 
     @property
     def alignment(self) -> Mapping[str, int]:

@@ -120,7 +120,8 @@ def batch_stride(name: str) -> str:
 class Matrix:
     """An operand in global memory: ``dims`` are (rows, columns), ``order`` says which of them is contiguous.
 
-    ``batch``: whether it has a matrix for each product of a batch.
+    ``batch``: whether it has a matrix for each product of a batch. ``parts``: so many numbers make an element; a line
+    has the first part of all its elements, then the second of all, each in as many whole tiles as the line takes.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Matrix:
     dtype: DType
     order: Order
     batch: bool = False
+    parts: int = 1
 
     @property
     def leading_counts(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gemmgen.ir.split import SPLITS, Split
 from gemmgen.ir.types import BF16, E4M3, E5M2, F16, F32, TF32, WARP, DType
 from gemmgen.isa.fragment import Fragment
 from gemmgen.isa.mma import SUMS, a_fragment, b_fragment, mma
@@ -18,7 +19,7 @@ class Math:
     does, ``needs`` the architectures that have it.
 
     ``inst`` multiplies tiles that lie in registers as the fragments ``a``, ``b`` ([k, n]) and ``acc`` say; plain
-    multiply-adds have none.
+    multiply-adds have none. ``split``: the elements are multiplied part by part.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Math:
     a: Fragment | None = None
     b: Fragment | None = None
     acc: Fragment | None = None
+    split: Split | None = None
 
     @property
     def plain(self) -> bool:
@@ -63,11 +65,20 @@ def _wgmma(dtype: DType, n: int) -> Math:
     return Math(f"wgmma {'x'.join(map(str, shape))}", shape, GROUP_THREADS, work(n, dtype), HOPPER)
 
 
+def _split(split: Split, n: int) -> Math:
+    """By products of parts, each of a tile before the next."""
+    way = _wgmma(split.part, n)
+    return replace(way, name=f"{way.name} as {split.name}", split=split)
+
+
+_WIDEST_SPLIT = 128
+"""Columns of a product of parts at most: a thread has its sums of them twice."""
+_SPLIT = tuple((x.whole, _split(x, n)) for x in SPLITS.values() for n in range(16, _WIDEST_SPLIT + 1, 8))
 _GROUPS = tuple((dtype, _wgmma(dtype, n)) for dtype in (F16, BF16, TF32, E4M3, E5M2) for n in range(16, 257, 8))
 _TENSOR = tuple((dtype, _mma(dtype)) for dtype in (F16, BF16, TF32, E4M3, E5M2))
 MATHS: Mapping[tuple[str, DType], Math] = {
     **{(FMA.name, dtype): FMA for dtype in (F32, F16, BF16)},
-    **{(row.name, dtype): row for dtype, row in (*_TENSOR, *_GROUPS)},
+    **{(row.name, dtype): row for dtype, row in (*_TENSOR, *_GROUPS, *_SPLIT)},
 }
 """Each way to multiply elements of a type, by its name in a spec and the type."""
 NAMES: tuple[str, ...] = tuple(dict.fromkeys(name for name, _ in MATHS))
@@ -81,4 +92,8 @@ def types_of(name: str) -> tuple[str, ...]:
 
 def ways_for(dtype: DType) -> tuple[str, ...]:
     """The ways that multiply elements of a type; of those of a warp group the widest."""
-    return tuple(n for (n, d), row in MATHS.items() if d == dtype and (not row.by_group or row.shape[1] == 256))
+    widest: dict[str, str] = {}
+    for (name, d), row in MATHS.items():
+        if d == dtype:
+            widest[f"wgmma {row.split and row.split.name}" if row.by_group else name] = name
+    return tuple(widest.values())

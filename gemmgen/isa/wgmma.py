@@ -78,21 +78,28 @@ __device__ __forceinline__ void wgmma_commit()
 
 
 @cache
-def wait(n: int) -> Instruction:
-    """Wait until all groups have completed: ``(sums)``, which may be used from then on. ``n``: columns of C."""
+def wait(n: int, arrays: int = 1) -> Instruction:
+    """Wait until all groups have completed: ``(sums, ...)``, as many arrays, which may be used from then on. ``n``:
+    columns of C."""
+    names = ("d", "e")[:arrays]
+    listed = " and ".join(names)
+    given = ", ".join(f"float (&{x})[2][{n // QUAD}]" for x in names)
+    keep = [f'asm volatile("" : "+f"({x}[0][j]), "+f"({x}[1][j]) :: "memory");' for x in names]
+    loop = f"    for (int j = 0; j < {n // QUAD}; ++j) "
+    kept = f"{loop}{keep[0]}" if arrays == 1 else "\n        ".join((f"{loop}{{", *keep)) + "\n    }"
     return Instruction(
         "wgmma_wait",
-        f"""// Waits until all wgmma of this warp group have read their operands and written d. The empty asm keeps the
-// compiler from using d earlier.
-__device__ __forceinline__ void wgmma_wait(float (&d)[2][{n // QUAD}])
+        f"""// Waits until all wgmma of this warp group have read their operands and written {listed}. The empty
+// asm keeps the compiler from using {"it" if arrays == 1 else "them"} earlier.
+__device__ __forceinline__ void wgmma_wait({given})
 {{
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     #pragma unroll
-    for (int j = 0; j < {n // QUAD}; ++j) asm volatile("" : "+f"(d[0][j]), "+f"(d[1][j]) :: "memory");
+{kept}
 }}
 """,
         meaning=meaning.wait,
-        operands=(Operand("register", "write", F32, run=WHOLE),),
+        operands=tuple(Operand("register", "write", F32, run=WHOLE) for _ in names),
         orders=Ordering.WAIT,
         arch=HOPPER,
     )

@@ -76,8 +76,8 @@ def commit(lanes: Lanes) -> None:
     found.open = []
 
 
-def wait(lanes: Lanes, sums: RegisterArgument) -> None:
-    """``(sums)``: all groups are finished."""
+def wait(lanes: Lanes, *sums: RegisterArgument) -> None:
+    """``(sums, ...)``: all groups are finished."""
     found = _groups(lanes)
     for started in found.closed:
         started.finish()

@@ -37,7 +37,7 @@ def panels(
     rows, columns = _panel(bm, along_m), _panel(bn, along_n)
 
     def offset(name: str, i: int, j: int, leading: int) -> int:
-        return i * leading + j if program.matrix(name).order == "row" else j * leading + i
+        return i * leading + j if program.as_read(name).order == "row" else j * leading + i
 
     for i in range(0, m, rows):
         for j in range(0, n, columns):

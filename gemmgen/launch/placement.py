@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import ArgumentError
+from gemmgen.ir.split import Split
 from gemmgen.ir.types import VECTOR_BYTES, Matrix
 
 if TYPE_CHECKING:
@@ -24,11 +25,13 @@ PRODUCTS_WORTH_A_COPY = 1 << 28  # multiply-adds below which the launch of a cop
 class Copy:
     """An input to be copied before the launches, because of its strides or its alignment: into a buffer whose base is
     a multiple of 16 bytes, in the spec's order, rows (or columns, for order "col") ``leading`` elements apart, with
-    zeros between the end of one and the start of the next."""
+    zeros between the end of one and the start of the next. ``split``: rows of A, or columns of B, of which each has
+    the parts of its elements one after another, in as many elements each."""
 
     operand: str
     leading: int
     bytes: int
+    split: Split | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,14 @@ def _copy(x: Matrix, extent: int, rows: int) -> Place:
     line = x.dtype.elements(WIDEST)
     leading = -(-extent // line) * line
     return Place(leading, WIDEST, Copy(x.name, leading, leading * rows * x.dtype.bytes), leading > extent)
+
+
+def split_into_parts(program: Program, name: str, shape: tuple[int, int]) -> Place:
+    """The copy of A or B as parts, which lie along k: each in whole tiles, with zeros behind."""
+    x, bk = program.as_read(name), program.tile[2]
+    lines, k = shape if x.order == "row" else shape[::-1]
+    leading = x.parts * (-(-k // bk) * bk)
+    return Place(leading, WIDEST, Copy(name, leading, leading * lines * x.dtype.bytes, program.split))
 
 
 def repacked(program: Program, name: str, place: Place, size: tuple[int, int, int]) -> Place:

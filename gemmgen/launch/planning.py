@@ -21,7 +21,7 @@ from gemmgen.launch.beside import places as places_beside
 from gemmgen.launch.grid import added, panels, partial_bytes, split
 from gemmgen.launch.launches import HARDWARE, LARGEST, LaunchPlan, Limits
 from gemmgen.launch.overlap import refuse_overlap
-from gemmgen.launch.placement import OPERANDS, WIDEST, Place, as_padded, placed, repacked
+from gemmgen.launch.placement import OPERANDS, WIDEST, Place, as_padded, placed, repacked, split_into_parts
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -125,7 +125,7 @@ def _planned(
         # A and B are not read: an alpha of NaN with an empty sum is no NaN either.
         alpha, k = 0.0, 0
     # Kernels round K up to whole tiles of every slice, and look as many tiles ahead as there are stages.
-    deepest = LARGEST - program.looks_ahead
+    deepest = LARGEST // program.as_read("A").parts - program.looks_ahead
     if k > deepest:
         raise ArgumentError(f"K is {k}; the largest K of one launch is {deepest}")
     beside = places_beside(program, (m, n), strides[3:], addresses[3:])
@@ -139,6 +139,8 @@ def _planned(
         )
         for i, (name, shape) in enumerate((("A", (m, k)), ("B", (k, n)), ("C", (m, n))))
     }
+    if program.split is not None and k:
+        places |= {x: split_into_parts(program, x, (m, k) if x == "A" else (k, n)) for x in ("A", "B")}
     places["C"] = narrowed(program, places["C"], beside)
     if program.batched:
         refuse_copies(program, places, strides)

@@ -132,7 +132,18 @@ def _batch_note(p: TileProgram) -> tuple[str, ...]:
 
 def _notes(p: TileProgram) -> tuple[str, ...]:
     """How the kernel is launched, where that is not as its parameters say."""
-    return (*_persistent_note(p), *_split_note(p), *_batch_note(p))
+    return (*_parts_note(p), *_persistent_note(p), *_split_note(p), *_batch_note(p))
+
+
+def _parts_note(p: TileProgram) -> tuple[str, ...]:
+    split = p.product.math.split
+    if split is None:
+        return ()
+    return (
+        f"A and B are copies of {split.whole} matrices, of which a pass before has split each element into "
+        f"{split.parts} {split.part}: each row of A, and column of B, has the first parts of all its elements, then "
+        "the second, and so on, K rounded up to whole BK of each.",
+    )
 
 
 def _persistent_note(p: TileProgram) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ def tile_array(s: Scope, b: Buffer) -> Array:
     lead: tuple[Expr, ...] = ()
     if b.stages > 1:
         lead = (s.constant("STAGES", b.stages, str(b.stages), "tiles of A and of B in shared memory"),)
+    if b.parts > 1:
+        lead = (*lead, s.constant("PARTS", b.parts, str(b.parts), "numbers that an element of A or B is split into"))
     align = _align(s, b)
     if b.layout.pad:
         why = f"padding elements after each row of {b.name}"
@@ -57,10 +59,10 @@ def element_of(
     return Ref(array, (*lead, row, col))
 
 
-def start_of(array: Array, layout: Layout, at: Mapping[Dim, Expr], stage: Expr | None) -> Ref:
-    """The element at given coordinates as if nothing were permuted: what engines are told, which permute themselves."""
+def start_of(array: Array, layout: Layout, at: Mapping[Dim, Expr], *lead: Expr) -> Ref:
+    """The element at given coordinates as if nothing were permuted: what engines are told, which permute themselves.
+    ``lead``: the stage, where there are several, and the part."""
     row, col = (at[d] for d in layout.dims)
-    lead = () if stage is None else (stage,)
     if layout.panels == 1:
         return Ref(array, (*lead, row, col))
     panel = (array.shape or ())[-1]

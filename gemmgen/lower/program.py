@@ -16,7 +16,9 @@ def program_of(p: TileProgram, exact: KernelIR) -> Program:
     needs = tuple((x.name, max([x.dtype.bytes, *(w[x.name] for w in found if x.name in w)])) for x in p.matrices)
     return Program(
         name=p.name,
-        matrices=p.matrices,
+        matrices=p.given or p.matrices,
+        read=p.matrices,
+        split=p.product.math.split,
         tile=(bm, bn, bk if p.copies or p.product.lanes_k > 1 else 1),
         looks_ahead=bk * (parts + p.pipeline.depth),
         needs=needs,

@@ -48,10 +48,10 @@ HERE = At()
 
 
 class Syncs:
-    """Lowers the syncs of one kernel, which share its mbarriers and number its barriers. ``sums``: the first of the
-    registers that asynchronous products add to."""
+    """Lowers the syncs of one kernel, which share its mbarriers and number its barriers. ``sums``: the
+    arrays of registers that asynchronous products add to, each by its first."""
 
-    def __init__(self, s: Scope, sums: Ref | None = None) -> None:
+    def __init__(self, s: Scope, sums: tuple[Ref, ...] = ()) -> None:
         self.s = s
         self.sums = sums
         stages = s.constants.get("STAGES")
@@ -104,8 +104,7 @@ class Syncs:
             case Kind.PRODUCTS, Side.RELEASE:
                 return [Call(wgmma.COMMIT, (), why, MATH)]
             case Kind.PRODUCTS, _:
-                assert self.sums is not None
-                return [Call(wgmma.wait(self.s.p.block[1]), (self.sums,), why, MATH)]
+                return [Call(wgmma.wait(self.s.p.block[1], len(self.sums)), self.sums, why, MATH)]
             case Kind.REGISTERS, _:
                 return [Call(wgmma.FENCE, (), why, MATH)]
             case Kind.KERNEL, _:
@@ -145,6 +144,9 @@ class Syncs:
         )
         tiles = " + ".join(size[c.operand] for c in copies)
         text = f"{items[copies[0].operand]} * {f'({tiles})' if len(copies) > 1 else tiles}"
+        parts = p.matrix(copies[0].operand).parts
+        if parts > 1:
+            total, text = parts * total, f"PARTS * {text}"
         why = f"bytes of one tile of {' and one of '.join(c.operand for c in copies)}"
         return self.s.constant("TILE_BYTES", total, text, why)
 

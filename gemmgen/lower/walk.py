@@ -25,7 +25,7 @@ from gemmgen.lower.staged import StagedTile
 from gemmgen.lower.steps import inner_steps
 from gemmgen.lower.syncs import At, Syncs
 from gemmgen.lower.tiles import Turn
-from gemmgen.lower.wgmma import GroupSums, first_sum, issue
+from gemmgen.lower.wgmma import GroupSums, group_sums, issue, promote
 from gemmgen.tile.lane_sums import LaneSums, lane_sums
 from gemmgen.tile.statements import (
     AddLanes,
@@ -83,7 +83,7 @@ def parts_of(s: Scope, at: Place) -> Parts:
     sums = ClusterSums(s, at, f) if isinstance(s.p.sums, InCluster) else None
     staged = None if s.p.output.tile is None else StagedTile(s, at, f, s.p.output.tile)
     boxed = None if s.p.output.box is None else BoxedTile(s, at, f, s.p.output.box)
-    return Parts(s, at, f, Syncs(s, first_sum(f) if s.p.asynchronous else None), sums, staged, boxed)
+    return Parts(s, at, f, Syncs(s, group_sums(f) if s.p.asynchronous else ()), sums, staged, boxed)
 
 
 def fragments_of(s: Scope, at: Place) -> Fragments:
@@ -113,6 +113,8 @@ def one(w: Parts, turn: Turn, t: TileStmt) -> Lowered:
             return bring(w.syncs, turn, t)
         case Issue():
             return issue(w.f, turn, t), turn
+        case Promote():
+            return promote(w.f, turn), turn
         case Ahead(count, body):
             return _ahead(w, turn, count, body)
         case Sync(ahead=ahead):
@@ -130,9 +132,6 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return w.f.multiply_last()
         case AddLanes():
             return w.f.add_lanes()
-        case Promote():
-            assert isinstance(w.f, GroupSums)
-            return w.f.promote()
         case Publish():
             assert w.sums is not None
             return w.sums.publish()
@@ -152,7 +151,7 @@ def _apart(w: Parts, t: TileStmt) -> list[Stmt]:
             return _finish(w)
         case EachTile() | Programs() | Fragment() | Prepare() | AddUp():
             raise AssertionError(f"{type(t).__name__} is lowered with what holds it")
-        case Steps() | Inner() | Bring() | Ahead() | Issue() | Sync():
+        case Steps() | Inner() | Bring() | Ahead() | Issue() | Promote() | Sync():
             raise AssertionError("lowered where the walk is")
         case _:
             assert_never(t)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gemmgen.ir.split import Split
 from gemmgen.ir.types import F32, U8, U16, U32
 from gemmgen.runtime.frame import WORKSPACE, A, B, C, Constant, Frame
 
@@ -32,7 +33,7 @@ _TEXT = r"""
 // e / leading is ((e * magic) >> 32) >> shift. Strides are in elements.
 // Neighbouring threads have neighbouring elements, whatever the length of a line: no thread is left without one.
 __device__ __forceinline__ void copyBlock(unsigned block, unsigned total, unsigned extent, unsigned leading,
-    unsigned magic, unsigned shift, OFFSET across, OFFSET along, const ELEMENT* src, ELEMENT* dst)
+    unsigned magic, unsigned shift, OFFSET across, OFFSET along, const ELEMENT* src, TARGET* dst)
 {
     const unsigned first = block * A_BLOCK + threadIdx.x;
     ELEMENT value[A_THREAD];
@@ -46,13 +47,13 @@ __device__ __forceinline__ void copyBlock(unsigned block, unsigned total, unsign
     }
     #pragma unroll
     for (int i = 0; i < A_THREAD; ++i)
-        if (first + i * THREADS < total) (dst + first)[i * THREADS] = value[i];
+        if (first + i * THREADS < total) put(value[i], first + i * THREADS, leading, dst);
 }
 
 // The same where neighbours in the source are on neighbouring lines: a tile of TILE lines and as many elements of each
 // passes through shared memory, so that a warp both reads and writes neighbours.
 __device__ __forceinline__ void transposeBlock(unsigned block, unsigned total, unsigned extent, unsigned leading,
-    OFFSET along, const ELEMENT* src, ELEMENT* dst)
+    OFFSET along, const ELEMENT* src, TARGET* dst)
 {
     __shared__ ELEMENT tile[TILE][TILE + 1];
     const unsigned lines = total / leading, tiles = (leading + TILE - 1) / TILE;
@@ -64,11 +65,11 @@ __device__ __forceinline__ void transposeBlock(unsigned block, unsigned total, u
     __syncthreads();  // tile: written by all threads above, read by all below
     #pragma unroll
     for (unsigned i = y; i < TILE; i += THREADS / TILE)
-        if (line + i < lines && at + x < leading) dst[(line + i) * leading + at + x] = tile[x][i];
+        if (line + i < lines && at + x < leading) put(tile[x][i], (line + i) * leading + at + x, leading, dst);
 }
 
 __device__ __forceinline__ void copyPart(unsigned block, unsigned total, unsigned extent, unsigned leading,
-    unsigned magic, unsigned shift, OFFSET across, OFFSET along, const ELEMENT* src, ELEMENT* dst)
+    unsigned magic, unsigned shift, OFFSET across, OFFSET along, const ELEMENT* src, TARGET* dst)
 {
     if (across == 1 && along != 1) transposeBlock(block, total, extent, leading, along, src, dst);
     else copyBlock(block, total, extent, leading, magic, shift, across, along, src, dst);
@@ -76,9 +77,9 @@ __device__ __forceinline__ void copyPart(unsigned block, unsigned total, unsigne
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leading0, unsigned magic0, unsigned shift0,
-    OFFSET across0, OFFSET along0, const ELEMENT* src0, ELEMENT* dst0, unsigned total1, unsigned extent1,
+    OFFSET across0, OFFSET along0, const ELEMENT* src0, TARGET* dst0, unsigned total1, unsigned extent1,
     unsigned leading1, unsigned magic1, unsigned shift1, OFFSET across1, OFFSET along1, const ELEMENT* src1,
-    ELEMENT* dst1)
+    TARGET* dst1)
 {
     if (blockIdx.x < blocks)
         copyPart(blockIdx.x, total0, extent0, leading0, magic0, shift0, across0, along0, src0, dst0);
@@ -88,9 +89,62 @@ gemmgen_copy(unsigned blocks, unsigned total0, unsigned extent0, unsigned leadin
 """
 
 
-def text(*, far: bool, item: int = F32.bytes) -> str:
-    """The kernel in CUDA. ``far``: offsets in the source have 64 bits, which takes more than twice the instructions."""
-    found = _TEXT.replace("OFFSET", "long long" if far else "int").replace("ELEMENT", KINDS[item].c)
+_WHOLE = """
+__device__ __forceinline__ void put(ELEMENT value, unsigned e, unsigned, TARGET* dst) { dst[e] = value; }
+"""
+_SPLIT = """\
+// The bits of PARTS KIND whose sum is x: each is what is left, rounded to the nearest, or cut off where that would be
+// an infinity. Of what is not finite there is one part.
+__device__ __forceinline__ void split(float x, BITS* part)
+{
+    #pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+        const unsigned u = __float_as_uint(x), size = u & 0x7fffffff;
+        const bool finite = size < 0x7f800000;
+        unsigned kept = finite ? u + HALF + (u >> LOW & 1) : size > 0x7f800000 ? u | 0x400000 : u;
+        if (finite && (kept & 0x7f800000) == 0x7f800000) kept = u;
+        kept = kept >> LOW << LOW;
+        part[p] = keptSHIFT;
+        x = finite ? x - __uint_as_float(kept) : 0.0f;
+    }
+}
+"""
+_PARTS = """
+// Element e of the copy is its parts, of which a line has one behind another, as many elements of each as it is long.
+__device__ __forceinline__ void put(float value, unsigned e, unsigned leading, TARGET* dst)
+{
+    TARGET part[PARTS];
+    split(value, part);
+    dst += (size_t)(e / leading) * PARTS * leading + e % leading;
+    #pragma unroll
+    for (int p = 0; p < PARTS; ++p) dst[p * leading] = part[p];
+}
+"""
+
+
+def _splitting(split: Split) -> str:
+    """``split(x, part)`` in CUDA: the bits of the parts of x."""
+    found, low = _SPLIT, 32 - split.bits
+    shift = 32 - 8 * split.part.bytes
+    for name, value in {
+        "PARTS": str(split.parts),
+        "KIND": split.part.name,
+        "BITS": f"unsigned {'short' if shift else 'int'}",
+        "HALF": hex((1 << (low - 1)) - 1),
+        "LOW": str(low),
+        "SHIFT": f" >> {shift}" if shift else "",
+    }.items():
+        found = found.replace(name, value)
+    return found
+
+
+def text(*, far: bool, item: int = F32.bytes, split: Split | None = None) -> str:
+    """The kernel in CUDA. ``far``: offsets in the source have 64 bits, which takes more than twice the instructions.
+    ``split``: each element is stored as its parts."""
+    put = _WHOLE if split is None else _splitting(split) + _PARTS.replace("PARTS", str(split.parts))
+    kind, to = (KINDS[item].c, KINDS[item].c) if split is None else (split.whole.c, KINDS[split.part.bytes].c)
+    found = (put + _TEXT).replace("OFFSET", "long long" if far else "int").replace("ELEMENT", kind)
+    found = found.replace("TARGET", to)
     for name, value in (("A_THREAD", A_THREAD), ("A_BLOCK", A_BLOCK), ("THREADS", THREADS), ("TILE", TILE)):
         found = found.replace(name, str(value))
     return found
@@ -101,7 +155,8 @@ class Dense:
     """A copy to be made: ``lines`` of ``extent`` elements, into lines of ``leading`` elements, one after another.
 
     What is beyond ``extent`` becomes zero. The strides are the source's, in elements: ``across`` from line to line,
-    ``along`` from element to element. ``item`` is bytes per element.
+    ``along`` from element to element. ``item`` is bytes per element. ``split``: each line has one part of its elements
+    behind another; ``leading`` are the elements of one.
     """
 
     lines: int
@@ -110,11 +165,17 @@ class Dense:
     across: int
     along: int
     item: int = F32.bytes
+    split: Split | None = None
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line."""
+        return self.leading * (self.item if self.split is None else self.split.parts * self.split.part.bytes)
 
     @property
     def bytes(self) -> int:
         """What the copy takes, in whole multiples of ALIGN."""
-        return -(-self.lines * self.leading * self.item // ALIGN) * ALIGN
+        return -(-self.lines * self.line // ALIGN) * ALIGN
 
     @property
     def turned(self) -> bool:
@@ -127,9 +188,16 @@ class Dense:
         return (self.lines - 1) * abs(self.across) + (self.extent - 1) * abs(self.along) >= 1 << 31
 
 
-def dense(shape: tuple[int, ...], strides: tuple[int, ...], order: str, leading: int, item: int = F32.bytes) -> Dense:
-    """The copy of a matrix with elements in it, its strides in elements, into rows ("row") or columns ("col")."""
+def dense(
+    shape: tuple[int, ...], strides: tuple[int, ...], order: str, leading: int, item: int = F32.bytes,
+    split: Split | None = None,
+) -> Dense:  # fmt: skip
+    """The copy of a matrix with elements in it, its strides in elements, into rows ("row") or columns ("col").
+    ``leading`` are the elements of a line of the copy, all parts of a ``split`` among them."""
     along, across = (1, 0) if order == "row" else (0, 1)
+    if split is not None:
+        each = leading // split.parts
+        return Dense(shape[across], shape[along], each, strides[across], strides[along], item, split)
     if leading == 1:  # lines of one element are elements of one line
         return Dense(1, shape[across], shape[across], 0, strides[across], item)
     return Dense(shape[across], shape[along], leading, strides[across], strides[along], item)
@@ -174,8 +242,8 @@ class _Part:
 def _parts(operand: int, copy: Dense, target: int) -> Iterator[_Part]:
     lines = max(1, MOST // copy.leading)
     for first in range(0, copy.lines, lines):
-        some = Dense(min(lines, copy.lines - first), copy.extent, copy.leading, copy.across, copy.along, copy.item)
-        yield _Part(operand, some, first * copy.across * copy.item, target + first * copy.leading * copy.item)
+        some = replace(copy, lines=min(lines, copy.lines - first))
+        yield _Part(operand, some, first * copy.across * copy.item, target + first * copy.line)
 
 
 class _Step:
@@ -185,7 +253,7 @@ class _Step:
         far = any(part.copy.far for part in parts)
         letter = "q" if far else "i"
         one, two = parts[0], parts[-1]  # of one part alone, the second is given no block
-        self._module = copier(here, far, one.copy.item)
+        self._module = copier(here, far, one.copy.item, one.copy.split)
         self._grid = sum(part.blocks for part in parts), 1, 1
         self._arguments = [("I", one.blocks), *one.arguments(letter, A, WORKSPACE), *two.arguments(letter, B, C)]
         self._places = one.operand, one.source, one.target, two.operand, two.source, two.target
@@ -234,10 +302,10 @@ class Copies:
 
 
 @functools.cache
-def copier(here: Device, far: bool, item: int) -> Module:
+def copier(here: Device, far: bool, item: int, split: Split | None = None) -> Module:
     """The copy kernel, loaded once for each GPU."""
     from gemmgen.runtime.build import compile_for
     from gemmgen.runtime.launch import Module
 
-    built = compile_for(text(far=far, item=item), here, name=NAME)
+    built = compile_for(text(far=far, item=item, split=split), here, name=NAME)
     return Module(built.code, NAME, THREADS, kind=built.kind, device=here)

@@ -293,9 +293,11 @@ class GpuGemm:
             return None
         wanted = {}
         for copy in decided.copies:
-            x = views[copy.operand]
+            x, order = views[copy.operand], self._orders[copy.operand]
+            if copy.split is not None:
+                order = "row" if copy.operand == "A" else "col"  # along k
             wanted["AB".index(copy.operand)] = copies.dense(
-                x.shape, x.strides, self._orders[copy.operand], copy.leading, self._types[copy.operand].bytes
+                x.shape, x.strides, order, copy.leading, self._types[copy.operand].bytes, copy.split
             )
         return copies.Copies(device, wanted)
 

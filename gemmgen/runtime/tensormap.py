@@ -95,6 +95,8 @@ def maps_of(m: TensorMap, lies: Operand, size: tuple[int, int, int], leading: in
     if m.swizzle not in _SWIZZLES:
         raise LaunchError(f"a tile of {m.operand} swizzled over {m.swizzle} bytes; the TMA engine knows 32, 64 and 128")
     extents = (columns, rows) if lies.order == "row" else (rows, columns)
+    if lies.parts > 1 and 0 not in extents:
+        extents = (leading, extents[1])  # a line has all parts of its elements
     return Maps(Matrix(extents, leading * lies.dtype.bytes, m.box, m.swizzle, lies.dtype))
 
 

@@ -208,7 +208,7 @@ class Machine:
         rows, columns = (int(self.scalars[d.upper()]) for d in DIMS[name])
         if name == "C" and self.ir.then is not None:
             rows, columns = _with_slices(rows, columns, self.ir)
-        if name in self.ir.variant.padded:  # zeros to the end of every line may be read
+        if name in self.ir.variant.padded or self.ir.matrix(name).parts > 1:  # to the end of every line
             rows, columns = (rows, leading) if self.ir.matrix(name).order == "row" else (leading, columns)
         return global_memory(name, array, (rows, columns), leading, self.ir.matrix(name).order, self.report)
 

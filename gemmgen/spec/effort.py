@@ -25,7 +25,8 @@ def sums(spec: Spec) -> int:
 def products(spec: Spec) -> int:
     """Multiplications in the text of a thread's main loop: each of a thread's own, or of its warp or warp group."""
     if spec.way.by_group:
-        return spec.block[2] // spec.way.shape[2]
+        terms = 1 if spec.way.split is None else len(spec.way.split.terms)
+        return spec.block[2] // spec.way.shape[2] * terms
     if spec.way.by_warp and spec.warp is not None:
         m, n, k = spec.way.shape
         return spec.warp[0] // m * (spec.warp[1] // n) * (spec.block[2] // k)

@@ -116,7 +116,7 @@ def _tiles(s: Subject) -> Iterator[Problem]:
     if spec.warp != (rows, n):
         message = f"tile warp {spec.warp[0]}x{spec.warp[1]}: each warp of {spec.math} has {rows} rows of {n} columns"
         yield Problem(message, f"write 'tile warp {rows}x{n}'", s.span("tile warp"))
-    item = spec.matrices[0].dtype.bytes
+    item = spec.multiplied[0].dtype.bytes
     if item * bk != ATOM:
         message = f"BK {bk} makes {item * bk} bytes along k, and {spec.math} reads tiles of {ATOM}"
         yield Problem(message, f"write BK {ATOM // item}", s.span("BK", "tile block"))
@@ -126,7 +126,9 @@ def _tiles(s: Subject) -> Iterator[Problem]:
 def _majors(s: Subject) -> Iterator[Problem]:
     """Only 16-bit elements can lie along M or N; then rows are whole 128 bytes."""
     spec = s.spec
-    item = spec.matrices[0].dtype.bytes
+    item = spec.multiplied[0].dtype.bytes
+    if spec.way.split is not None:  # what is read is a copy, along k
+        return
     bm, bn, _ = spec.block
     for name, order, extent, size in (("A", "col", bm, "BM"), ("B", "row", bn, "BN")):
         if getattr(spec, name).order != order:

@@ -37,7 +37,7 @@ LADDER_BF16 = (
     "wgmma_store",
 )
 
-EXAMPLES = ("tf32", "fp8", "gemm_bias_gelu", "batched")
+EXAMPLES = ("tf32", "fp8", "f32_split", "gemm_bias_gelu", "batched")
 """Specs beside the ladders that show what a product can be asked for."""
 
 

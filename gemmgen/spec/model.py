@@ -7,6 +7,7 @@ table read them from here, so a new one is a row here and a rewrite in ``gemmgen
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
@@ -330,7 +331,19 @@ class Spec:
     @property
     def promotes(self) -> bool:
         """Whether threads add up, in float32, what the tensor cores add up of each tile in fewer bits."""
-        return self.way.by_group and self.matrices[0].dtype.bits == BYTE and self.accumulate != FAST
+        narrow = self.matrices[0].dtype.bits == BYTE and self.accumulate != FAST
+        return self.way.by_group and (narrow or self.way.split is not None)
+
+    @cached_property
+    def multiplied(self) -> tuple[Matrix, Matrix, Matrix]:
+        """A, B and C as the main kernel has them: where elements are split, A and B are copies that lie along k."""
+        split, (a, b, c) = self.way.split, self.matrices
+        if split is None:
+            return a, b, c
+        parts = Matrix("", ("m", "k"), split.part, "row", parts=split.parts)
+        a = dataclasses.replace(parts, name="A")
+        b = dataclasses.replace(parts, name="B", dims=DIMS["B"], order="col")
+        return a, b, c
 
     @property
     def piece(self) -> tuple[int, int]:

@@ -89,7 +89,7 @@ FILE_SCOPE_NAMES = _words("""
     load_shared_float load_shared_float2 load_shared_float4 load_cluster_float load_cluster_float2 load_cluster_float4
     shared_address cp_async4 cp_async8 cp_async16 cp_async4_or_zero cp_async8_or_zero cp_async16_or_zero
     cp_async_commit mbarrier_init mbarrier_fence mbarrier_expect mbarrier_release mbarrier_wait tma_load
-    warp_index elect_one own_register cluster_sync add_float2 add_float4
+    warp_index elect_one add_finite PARTS SMALL_TILES own_register cluster_sync add_float2 add_float4
     add_lanes2 add_lanes4 add_lanes8 add_lanes16 add_lanes32
     share_lanes1 share_lanes2 share_lanes4 share_lanes8 share_lanes16
     allow_next_kernel wait_for_previous_kernel

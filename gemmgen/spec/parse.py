@@ -198,9 +198,10 @@ def _word(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
 
 
 def _math(draft: Draft, row: Setting, items: list[tuple[Word, ...]]) -> None:
-    """``fma``, or ``mma`` and a shape."""
+    """``fma``; or ``mma`` and a shape; or besides, behind ``as``, the parts that elements are multiplied in."""
     words = [*items[0], *(items[1] if len(items) > 1 else ())]
-    if len(words) > 2 or len(items) > 1:
+    most = 4 if len(words) > 2 and words[2].text == "as" else 2
+    if len(words) > most or len(items) > 1:
         hint = f"write it like '{_example(row)}', or 'math fma'"
         draft.wrong(words[-1].span, f"math takes fma, or mma and a shape; {quoted(words[-1].text)} is too much", hint)
         return

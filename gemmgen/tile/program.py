@@ -83,7 +83,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tile of an operand in shared memory, ``stages`` times. ``over`` are the buffers whose place it takes."""
+    """A tile of an operand in shared memory, ``stages`` times, of ``parts`` of each element. ``over`` are the buffers
+    whose place it takes."""
 
     name: str
     operand: OperandName
@@ -92,6 +93,7 @@ class Buffer:
     stages: int = 1
     why: str = ""
     over: tuple[str, ...] = ()
+    parts: int = 1
 
     @property
     def storage(self) -> tuple[str, ...]:
@@ -100,7 +102,7 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        return self.dtype.bytes * self.stages * self.layout.extents[0] * self.layout.pitch
+        return self.dtype.bytes * self.stages * self.parts * self.layout.extents[0] * self.layout.pitch
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,8 @@ class TileProgram:
     summary: str = ""
     chain: tuple[Entry, ...] = ()
     """What becomes of alpha * acc + beta * C before it is stored as C, by the kernel that stores it."""
+    given: tuple[Matrix, ...] = ()
+    """A, B and C as a caller has them, where A and B are copied to what the kernel reads."""
 
     @property
     def batched(self) -> bool:

@@ -53,20 +53,22 @@ def start(spec: Spec, variant: Variant) -> TileProgram:
         spec.name,
         variant,
         spec.block,
-        spec.matrices,
+        spec.multiplied,
         Product(levels),
         Output(),
         min_blocks=spec.min_blocks,
         summary=spec.comment,
         chain=chain_of(spec.epilogue),
+        given=spec.matrices,
     )
 
 
 def smem(p: TileProgram, spec: Spec) -> TileProgram:
     """Tiles of A and B pass through shared memory, each in the order of its matrix's rows."""
     (bm, bn, bk) = spec.block
-    a = Buffer("As", "A", Layout(("m", "k"), (bm, bk)), p.matrix("A").dtype)
-    b = Buffer("Bs", "B", Layout(("k", "n"), (bk, bn)), p.matrix("B").dtype)
+    a_matrix, b_matrix = p.matrix("A"), p.matrix("B")
+    a = Buffer("As", "A", Layout(("m", "k"), (bm, bk)), a_matrix.dtype, parts=a_matrix.parts)
+    b = Buffer("Bs", "B", Layout(("k", "n"), (bk, bn)), b_matrix.dtype, parts=b_matrix.parts)
     copies = tuple(Copy(x.operand, x.name, 1, p.strided(x.operand)) for x in (a, b))
     return replace(p, buffers=(a, b), copies=copies)
 

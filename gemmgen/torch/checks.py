@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from gemmgen.diagnostics import ArgumentError, one_of
+from gemmgen.ir.split import SPLITS
 from gemmgen.ir.types import BF16, F16, F32
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
-PRECISIONS = ("exact", "tf32")
+PRECISIONS = ("exact", "tf32", *SPLITS)
 TYPES = (*(getattr(torch, t.numpy) for t in (F32, F16, BF16)), torch.float64)
 
 

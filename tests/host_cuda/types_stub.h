@@ -6,6 +6,13 @@
 struct __attribute__((aligned(8))) uint2 { unsigned int x, y; };
 struct __attribute__((aligned(16))) uint4 { unsigned int x, y, z, w; };
 
+inline unsigned int __float_as_uint(float x)
+{
+    unsigned int bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 inline float __uint_as_float(unsigned int bits)
 {
     float value;

@@ -1,0 +1,382 @@
+// f32_split, exact variant: for M and N that are multiples of 128 and K of 64, and rows of A and B whose
+// start and length are multiples of 16 bytes, rows of C whose start and length are multiples of 8 bytes.
+//
+// Launch: grid (min(132, (M + 127) / 128 * ((N + 127) / 128)), 1, 1), 384 threads per block, 196640 bytes of
+// dynamic shared memory, sm_90a.
+// Tensor maps (cuTensorMapEncodeTiled): mapA of A, bf16, box 64 x 128 elements, 128-byte swizzle, zeros out
+// of bounds; mapB of B, bf16, box 64 x 128 elements, 128-byte swizzle, zeros out of bounds.
+//
+//     kernel f32_split
+//     tile   block  128x128x64  # in shared memory three times each, once for each part
+//     tile   warp   16x128      # each of the four warps of a group has 16 of its 64 rows
+//     use    coalescing, smem, float4, warptile, tma, release, smemSwizzle
+//     math   wgmma 64x128x16 as bf16x6
+//     roles  producer 1, consumers 2
+//     stages 2
+//     cta_swizzle 16
+//     persistent 132
+//
+// Float32 through bfloat16 tensor cores. A pass before the kernel splits each float32 into three bfloat16,
+// which hold all of its 24 bits, and of the nine products of their parts six are added up, small ones first.
+// The tensor cores add up one tile of 64 along K; threads then add that to sums in float32, rounded to
+// nearest.
+// A and B are copies of f32 matrices, of which a pass before has split each element into 3 bf16: each row of
+// A, and column of B, has the first parts of all its elements, then the second, and so on, K rounded up to
+// whole BK of each.
+// Launched with a block along x for each tile of C, but with no more than 132: then a block goes on to the
+// tile that is as many behind its last.
+// Made by: gemmgen compile specs/f32_split.gemm
+
+constexpr int BM = 128;                     // rows of C that a block computes
+constexpr int BN = 128;                     // columns of C that a block computes
+constexpr int BK = 64;                      // step along K: the depth of the tiles in shared memory
+constexpr int WARP = 32;                    // lanes per warp
+constexpr int N_TILES = BN / 8;             // pieces of two columns of a thread's sums, in each of two rows
+constexpr int CONSUMERS = 128 * (BM / 64);  // threads that multiply: a warp group of four warps for 64 rows
+constexpr int THREADS = CONSUMERS + 128;    // threads in a block: one more group brings tiles
+constexpr int GROUP_M = 16;                 // rows of tiles of C in a group, whose blocks go down its columns
+constexpr int STAGES = 2;                   // tiles of A and of B in shared memory
+constexpr int PARTS = 3;                    // numbers that an element of A or B is split into
+constexpr int TILE_BYTES = PARTS * 2 * (BM * BK + BK * BN);  // bytes of one tile of A and one of B
+// tiles whose small products the tensor cores add up, which are 2^-8 of the others at most
+constexpr int SMALL_TILES = 16;
+
+static_assert(BM % 64 == 0 && BN == 128,
+              "each warp group computes 64 rows and all columns of the block's tile");
+static_assert(BK % 16 == 0, "a tile is whole steps of wgmma");
+
+// --- Helpers: accesses and instructions by name ------------------------------------------------------------
+
+using bf16 = unsigned short;  // the upper half of a float: 1 sign, 8 exponent and 7 mantissa bits
+
+// 8 bytes in one access: p must be aligned to 8 bytes.
+__device__ __forceinline__ float2& as_float2(float* p) { return *reinterpret_cast<float2*>(p); }
+
+// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address.
+struct alignas(128) TensorMap { unsigned long long opaque[16]; };
+
+// A shared-memory address as PTX instructions take it: 32 bits.
+__device__ __forceinline__ unsigned int shared_address(const void* p)
+{
+    return (unsigned int)__cvta_generic_to_shared(p);
+}
+
+// A barrier in shared memory: a phase completes when all have arrived and all expected bytes are written.
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the TMA engine.
+__device__ __forceinline__ void mbarrier_fence()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Each thread of this warp group takes as many as 232 registers from here on.
+__device__ __forceinline__ void registers_take232()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+}
+
+// Waits until the phase with this parity has completed.
+__device__ __forceinline__ void mbarrier_wait(unsigned long long* barrier, int parity)
+{
+    asm volatile(
+        "{\n"
+        ".reg .pred ready;\n"
+        "wait_%=: mbarrier.try_wait.parity.shared.b64 ready, [%0], %1;\n"
+        "@!ready bra wait_%=;\n"
+        "}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
+}
+
+// The registers that this warp group wrote are there for the wgmma that follow.
+__device__ __forceinline__ void wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// What wgmma knows of an operand in shared memory: where it starts, and how many bytes apart its parts are.
+// Rows are 128 bytes, swizzled over 128 bytes, as TMA wrote them.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile, int leading, int stride)
+{
+    const unsigned long long swizzle128 = 1ull << 62;
+    const unsigned int start = (shared_address(tile) & 0x3ffff) >> 4;
+    return swizzle128 | (unsigned long long)(stride >> 4) << 32 | (unsigned int)(leading >> 4) << 16 | start;
+}
+
+// Where add is 0, d = A B, and else:
+// Starts d += A B: 64 x 128 sums, 16 steps along k, by the four warps of a warp group. A and B are
+// read from shared memory until the group is waited for. Each thread has 64 sums: of row lane / 4 of its
+// warp's 16 rows, and of the row 8 further down.
+__device__ __forceinline__ void wgmma_m64n128k16(float (&d)[2][32], const bf16* a, const bf16* b, int add)
+{
+    #define D4(j) "+f"(d[0][j]), "+f"(d[0][j + 1]), "+f"(d[1][j]), "+f"(d[1][j + 1])
+    #define D32(j) D4(j), D4(j + 2), D4(j + 4), D4(j + 6), D4(j + 8), D4(j + 10), D4(j + 12), D4(j + 14)
+    asm volatile(
+        "{\n"
+        ".reg .pred add;\n"
+        "setp.ne.u32 add, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, add, 1, 1, 0, 0;\n"
+        "}"
+        : D32(0), D32(16)
+        : "l"(wgmma_descriptor(a, 16, 1024)), "l"(wgmma_descriptor(b, 16, 1024)), "r"(add));
+    #undef D4
+    #undef D32
+}
+
+// The wgmma that this warp group issued since the last call are one group.
+__device__ __forceinline__ void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits until all wgmma of this warp group have read their operands and written d and e. The empty
+// asm keeps the compiler from using them earlier.
+__device__ __forceinline__ void wgmma_wait(float (&d)[2][32], float (&e)[2][32])
+{
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    #pragma unroll
+    for (int j = 0; j < 32; ++j) {
+        asm volatile("" : "+f"(d[0][j]), "+f"(d[1][j]) :: "memory");
+        asm volatile("" : "+f"(e[0][j]), "+f"(e[1][j]) :: "memory");
+    }
+}
+
+// The warp's first lane arrives: it releases what the barrier guards.
+__device__ __forceinline__ void mbarrier_release(unsigned long long* barrier)
+{
+    asm volatile(
+        "{\n"
+        ".reg .pred first;\n"
+        "setp.eq.u32 first, %1, 0;\n"
+        "@first mbarrier.arrive.shared.b64 _, [%0];\n"
+        "}" :: "r"(shared_address(barrier)), "r"(threadIdx.x % WARP) : "memory");
+}
+
+// Adds x where it is finite. Of factors that are not, the product of the first parts says all: other products
+// may be infinite with another sign.
+__device__ __forceinline__ void add_finite(float& sum, float x)
+{
+    sum += (__float_as_uint(x) & 0x7f800000) != 0x7f800000 ? x : 0.0f;
+}
+
+// Each thread of this warp group keeps only as many as 40 registers from here on.
+__device__ __forceinline__ void registers_keep40()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+}
+
+// Arrives, and adds bytes to those that the current phase expects.
+__device__ __forceinline__ void mbarrier_expect(unsigned long long* barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+                 :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
+// Issues the TMA copy of one box: x counts along the matrix's contiguous dimension, y across it. Elements
+// outside the matrix arrive as zeros.
+__device__ __forceinline__ void tma_load(bf16* dst, const TensorMap* map, int x, int y, unsigned long long* barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3}], [%4];"
+                 :: "r"(shared_address(dst)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier)) : "memory");
+}
+
+// --- The kernel --------------------------------------------------------------------------------------------
+
+// M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldc:
+// elements from one row of A, C to the next; ldb: elements from one column of B to the next; beta: scale of C
+// before A*B is added; if 0, C is not read
+extern "C" __global__ void __launch_bounds__(THREADS)
+f32_split(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B, size_t ldb, float beta,
+          float* C, size_t ldc, const __grid_constant__ TensorMap mapA,
+          const __grid_constant__ TensorMap mapB)
+{
+    // 196640 bytes, more than the 49152 that a kernel may declare: given at launch.
+    extern __shared__ __align__(1024) bf16 dynamicShared[];
+    bf16 (*As)[PARTS][BM][BK] = reinterpret_cast<bf16 (*)[PARTS][BM][BK]>(dynamicShared);
+    bf16 (*Bs)[PARTS][BN][BK] =
+        reinterpret_cast<bf16 (*)[PARTS][BN][BK]>(dynamicShared + STAGES * PARTS * BM * BK);
+    unsigned long long* full =
+        reinterpret_cast<unsigned long long*>(dynamicShared + STAGES * PARTS * BM * BK
+            + STAGES * PARTS * BN * BK);
+    unsigned long long* empty =
+        reinterpret_cast<unsigned long long*>(dynamicShared + STAGES * PARTS * BM * BK
+            + STAGES * PARTS * BN * BK + 4 * STAGES);
+
+    // 1. Placement: what this thread computes
+    const int groupRow = threadIdx.x / 128 * 64;  // first row of this warp group in the block's tile
+    const int lane = threadIdx.x % 32;
+    // first row of this thread's sums; the other is 8 further down
+    const int row = threadIdx.x / 32 * 16 + lane / 4;
+    const int col = lane % 4 * 2;  // its first two columns; every eighth from there on is its own
+    const int tileRows = M / BM;   // tiles of C, down a column and along a row
+    const int tileCols = N / BN;
+
+    // 2. Pipeline: what all programs have in common
+    const int tiles = K / BK;  // steps of BK along K
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; ++s) {
+            mbarrier_init(&full[s], 1);
+            mbarrier_init(&empty[s], CONSUMERS / WARP);
+        }
+        mbarrier_fence();
+    }
+    __syncthreads();          // barriers: set up above, waited for below
+    if (threadIdx.x < 256) {  // consumers: warps 0 to 7
+        registers_take232();
+
+        // This block's tiles of C, one after another: as many apart as there are blocks.
+        for (int tile = blockIdx.x; tile < tileRows * tileCols; tile += gridDim.x) {
+            // 3. Which tile of C is next, and where it lies
+            // Blocks go down GROUP_M rows of tiles before they go on to the next column of tiles: those that
+            // run at one time then share rows of A and columns of B, and find more of them in L2.
+            const int group = tile / (GROUP_M * tileCols);
+            const int groupRows = min(GROUP_M, tileRows - group * GROUP_M);  // the last group may have fewer
+            const int inGroup = tile % (GROUP_M * tileCols);            // tiles of the group before this one
+            const int tileRow = group * GROUP_M + inGroup % groupRows;  // which tile of C this is
+            const int tileCol = inGroup / groupRows;
+            float* blockC = C + tileRow * BM * ldc + tileCol * BN;  // the tile itself
+            // steps along K before this tile of C, modulo two rounds of the stages, which run on, and so do
+            // phases
+            const int passed = tile / gridDim.x % (2 * STAGES) * (tiles % (2 * STAGES)) % (2 * STAGES);
+
+            // 4. Main loop: each iteration multiplies one tile of A with one of B while later tiles are in
+            // flight
+            float acc[2][N_TILES * 2] = {};    // this thread's elements of C, in registers throughout
+            float part[2][N_TILES * 2] = {};   // what the tensor cores add up of one tile's first parts
+            float small[2][N_TILES * 2] = {};  // and of some tiles' other pairs of parts
+            int stage = passed % STAGES;
+            int parity = passed / STAGES;  // the phase to wait for; flips each time the ring of stages wraps
+            for (int t = 0; t < tiles; ++t) {
+                mbarrier_wait(&full[stage], parity);  // As, Bs: written by the TMA engine, read below
+                wgmma_fence();  // the sums: used by this thread before, added to by the products below
+
+                // second part of A by second of B: small ones first, since the tensor cores cut off what is
+                // below the sum's last bit
+                #pragma unroll
+                for (int k = 0; k < BK; k += 16) {
+                    wgmma_m64n128k16(small,
+                        &As[stage][1][groupRow][k],
+                        &Bs[stage][1][0][k],
+                        (tiles - t) % SMALL_TILES + k);
+                }
+
+                // first part of A by third of B
+                #pragma unroll
+                for (int k = 0; k < BK; k += 16) {
+                    wgmma_m64n128k16(small, &As[stage][0][groupRow][k], &Bs[stage][2][0][k], 1);
+                }
+
+                // third part of A by first of B
+                #pragma unroll
+                for (int k = 0; k < BK; k += 16) {
+                    wgmma_m64n128k16(small, &As[stage][2][groupRow][k], &Bs[stage][0][0][k], 1);
+                }
+
+                // first part of A by second of B
+                #pragma unroll
+                for (int k = 0; k < BK; k += 16) {
+                    wgmma_m64n128k16(small, &As[stage][0][groupRow][k], &Bs[stage][1][0][k], 1);
+                }
+
+                // second part of A by first of B
+                #pragma unroll
+                for (int k = 0; k < BK; k += 16) {
+                    wgmma_m64n128k16(small, &As[stage][1][groupRow][k], &Bs[stage][0][0][k], 1);
+                }
+
+                // first part of A by first of B
+                #pragma unroll
+                for (int k = 0; k < BK; k += 16) {
+                    wgmma_m64n128k16(part, &As[stage][0][groupRow][k], &Bs[stage][0][0][k], k);
+                }
+                wgmma_commit();           // As, Bs: the products of one tile are waited for together
+                wgmma_wait(part, small);  // As, Bs: read by the products above, which this waits for
+                __syncwarp();             // all lanes are done: the first arrives for them
+                // As, Bs: read by this warp above, overwritten once all warps are here
+                mbarrier_release(&empty[stage]);
+
+                // promotion: rounded to nearest in float32, which the tensor cores' own sums are not
+                #pragma unroll
+                for (int p = 0; p < 2; ++p) {
+                    #pragma unroll
+                    for (int j = 0; j < N_TILES * 2; ++j) acc[p][j] += part[p][j];
+                }
+                // further tiles until the small products of all up to then are added
+                const int left = (tiles - 1 - t) % SMALL_TILES;
+                if (left == 0) {
+                    #pragma unroll
+                    for (int p = 0; p < 2; ++p) {
+                        #pragma unroll
+                        for (int j = 0; j < N_TILES * 2; ++j) add_finite(acc[p][j], small[p][j]);
+                    }
+                }
+                if (++stage == STAGES) { stage = 0; parity ^= 1; }
+            }
+
+            // 5. Epilogue: C = alpha * A B + beta * C
+            #pragma unroll
+            for (int p = 0; p < 2; ++p) {
+                #pragma unroll
+                for (int q = 0; q < N_TILES; ++q) {
+                    alignas(8) float out[2];
+                    #pragma unroll
+                    for (int v = 0; v < 2; ++v) out[v] = alpha * acc[p][q * 2 + v];
+                    if (beta != 0.0f) {
+                        alignas(8) float old[2];
+                        as_float2(old) = as_float2(&blockC[(row + p * 8) * ldc + col + q * 8]);
+                        #pragma unroll
+                        for (int v = 0; v < 2; ++v) out[v] += beta * old[v];
+                    }
+                    as_float2(&blockC[(row + p * 8) * ldc + col + q * 8]) = as_float2(out);
+                }
+            }
+        }
+    } else {  // producer: warps 8 to 11
+        registers_keep40();
+
+        // one thread issues the TMA copies
+        if (threadIdx.x == CONSUMERS) {
+            // This block's tiles of C, one after another: as many apart as there are blocks.
+            for (int tile = blockIdx.x; tile < tileRows * tileCols; tile += gridDim.x) {
+                // 6. Which tile of C is next, and where it lies
+                // Blocks go down GROUP_M rows of tiles before they go on to the next column of tiles: those
+                // that run at one time then share rows of A and columns of B, and find more of them in L2.
+                const int group = tile / (GROUP_M * tileCols);
+                // the last group may have fewer
+                const int groupRows = min(GROUP_M, tileRows - group * GROUP_M);
+                const int inGroup = tile % (GROUP_M * tileCols);  // tiles of the group before this one
+                const int tileRow = group * GROUP_M + inGroup % groupRows;  // which tile of C this is
+                const int tileCol = inGroup / groupRows;
+                // steps along K before this tile of C, modulo two rounds of the stages, which run on, and so
+                // do phases
+                const int passed = tile / gridDim.x % (2 * STAGES) * (tiles % (2 * STAGES)) % (2 * STAGES);
+                int stage = passed % STAGES;
+                // the phase to wait for; flips each time the ring of stages wraps
+                int parity = passed / STAGES;
+                for (int t = 0; t < tiles; ++t) {
+                    const int lastPhase = parity ^ 1;  // a new barrier counts as if this phase had completed
+                    // As, Bs: read by all warps before, overwritten below
+                    mbarrier_wait(&empty[stage], lastPhase);
+                    const int k0 = t * BK;
+                    // As, Bs: read when this many bytes have arrived
+                    mbarrier_expect(&full[stage], TILE_BYTES);
+                    #pragma unroll
+                    for (int p = 0; p < PARTS; ++p) {
+                        tma_load(&As[stage][p][0][0], &mapA, p * K + k0, tileRow * BM, &full[stage]);
+                        tma_load(&Bs[stage][p][0][0], &mapB, p * K + k0, tileCol * BN, &full[stage]);
+                    }
+                    if (++stage == STAGES) { stage = 0; parity ^= 1; }
+                }
+            }
+        }
+    }
+}
