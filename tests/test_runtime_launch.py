@@ -130,7 +130,7 @@ class Recorder:
         yield 1 << 40
         self.events.append(("free", stream))
 
-    def copier(self, here: Device, far: bool, item: int) -> Any:
+    def copier(self, here: Device, far: bool, item: int, split: Any = None) -> Any:
         """The module of copies: notes (elements of a line, of all, from, to) of the one or two of a launch."""
 
         def start(frame: Frame) -> None:

@@ -11,7 +11,7 @@ from pipelinehelp import operands_of
 from simhelp import run_ir
 
 import gemmgen
-from gemmgen.dispatch.groups import TILES, group_spec, spec_of
+from gemmgen.dispatch.groups import TILES, Way, best, group_spec, seconds, spec_of, ways
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Call, Sync
 from gemmgen.ir.types import BF16, F16, F32
@@ -102,13 +102,22 @@ def test_every_synchronisation_is_needed(way: str) -> None:
         assert broken(ir, sync, (a, b, c), want), (name, getattr(sync, "why", ""))
 
 
-@pytest.mark.parametrize("tile", TILES, ids=lambda t: "x".join(map(str, t.block)))
-def test_what_matmul_calls_takes_an_epilogue(tile: Any) -> None:
-    made = spec_of(tile, BF16, F32, ("row", "col", "row"), 132, "matmul").replace(epilogue=("bias", "gelu"))
+def some_ways() -> list[Way]:
+    """Of each tile one way that stores by threads, one by the engine and one that splits K, where there is one."""
+    kinds: dict[tuple[Any, ...], Way] = {}
+    for w in ways(2, True):
+        kinds.setdefault((w.tile, w.by_engine, w.parts > 1), w)
+    return list(kinds.values())
+
+
+@pytest.mark.parametrize("number", range(0, 30, 7))
+def test_what_matmul_calls_takes_an_epilogue(number: int) -> None:
+    way = some_ways()[number % len(some_ways())]
+    made = spec_of(way, BF16, BF16, ("row", "col", "row"), 132, "matmul").replace(epilogue=("bias", "gelu"))
     rng = np.random.default_rng(3)
     a = rng.standard_normal((70, 72)).astype(BF16.numpy_dtype)
     b = np.asfortranarray(rng.standard_normal((72, 130)).astype(BF16.numpy_dtype))
-    bias = rng.standard_normal(130).astype(np.float32)
+    bias = rng.standard_normal(130).astype(BF16.numpy_dtype)
     found = gemmgen.simulate(made, a, b, bias=bias)
     assert not found.faults and gemmgen.verify(found.C, a, b, spec=made, bias=bias).ok
 
@@ -118,6 +127,27 @@ def test_a_shape_with_few_tiles_is_left_to_mma() -> None:
     assert group_spec(F16, F16, (16, 4096, 4096), rows, 132, "matmul") is None
     large = group_spec(BF16, BF16, (8192, 8192, 8192), rows, 132, "matmul")
     assert large is not None and large.block == (128, 256, 64) and large.has("tmaStore") and large.persistent == 132
+    deep = group_spec(BF16, BF16, (384, 384, 8192), rows, 132, "matmul")
+    assert deep is not None and deep.split_k > 1 and not deep.persistent
+
+
+@pytest.mark.parametrize("out", [BF16, F32])
+@pytest.mark.parametrize("rows", [True, False])
+def test_every_way_of_matmul_is_a_spec_that_fits(out: Any, rows: bool) -> None:
+    found = ways(out.bytes, rows)
+    assert {w.tile for w in found} == set(TILES) and len(found) >= 60
+    orders = ("row", "row", "row" if rows else "col")
+    for w in found:
+        made = spec_of(w, BF16, out, orders, 132, "matmul")  # type: ignore[arg-type]
+        assert gemmgen.parse(made.to_text()) == made, w
+        assert rows or not made.has("tmaStore")
+
+
+def test_more_work_never_takes_less_time() -> None:
+    for m, n, k in ((512, 512, 512), (2048, 512, 4096), (384, 384, 8192), (4096, 4096, 4096)):
+        now = seconds(best((m, n, k), 132), (m, n, k), 132)
+        for more in ((2 * m, n, k), (m, 2 * n, k), (m, n, 2 * k)):
+            assert seconds(best(more, 132), more, 132) >= now
 
 
 def test_an_architecture_without_it_says_what_is_needed() -> None:

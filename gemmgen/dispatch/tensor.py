@@ -75,7 +75,7 @@ def tensor_choice(dtype: DType, size: tuple[int, int, int], layout: str, gpu: Gp
     grouped = gpu.arch == groups.ARCH and dtype != TF32
     wide = groups.group_spec(dtype, own, whole, orders, gpu.sms, "matmul") if grouped else None
     if wide is not None:
-        return Choice(wide, "model", None, min(groups.seconds(t, whole, gpu.sms) for t in groups.TILES))
+        return Choice(wide, "model", None, groups.seconds(groups.best(whole, gpu.sms, own.bytes), whole, gpu.sms))
     expected = min(_seconds(c, whole, gpu.sms) for c in _candidates(whole))
     return Choice(spec_for(dtype, own, whole, orders, gpu.sms), "model", None, expected)
 

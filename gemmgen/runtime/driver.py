@@ -11,6 +11,8 @@ from typing import Any
 
 from gemmgen.diagnostics import LaunchError
 
+_IMPORTING = threading.Lock()
+
 
 @functools.cache
 def bindings() -> Any:
@@ -23,6 +25,15 @@ def bindings() -> Any:
     except ImportError as e:
         raise LaunchError(f"cuda-python is not installed ({e}); pip install cuda-python") from e
     return driver
+
+
+@functools.cache
+def core() -> Any:
+    """``cuda.core``, imported by one thread while others wait: two that import it together may see half of it."""
+    with _IMPORTING:
+        import cuda.core
+
+        return cuda.core
 
 
 @functools.cache
@@ -92,9 +103,7 @@ def current_device() -> int:
 def make_current(ordinal: int) -> None:
     """Make the primary context of a GPU current in this thread, the one that every framework uses."""
     if not is_current(ordinal):
-        from cuda.core import Device
-
-        Device(ordinal).set_current()
+        core().Device(ordinal).set_current()
 
 
 @contextmanager

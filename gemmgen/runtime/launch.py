@@ -98,8 +98,6 @@ class Module:
         kind: Literal["cubin", "ptx"] = "cubin",
         device: Device | None = None,
     ) -> None:
-        from cuda.core import ObjectCode
-
         from gemmgen.runtime import device as devices
 
         self.device = device or devices.required()
@@ -108,7 +106,8 @@ class Module:
             check_resources(self.device, threads, resources.registers, resources.shared_bytes + shared_bytes)
         with on_device(self.device.ordinal):
             try:
-                self._library = ObjectCode.from_cubin(code) if kind == "cubin" else ObjectCode.from_ptx(code)
+                load = driver.core().ObjectCode
+                self._library = load.from_cubin(code) if kind == "cubin" else load.from_ptx(code)
                 self._kernel = self._library.get_kernel(name)
             except Exception as e:  # cuda.core's own type, which is not part of its documented surface
                 raise LaunchError(f"{name} cannot be loaded on {self.device.name} ({self.device.arch}): {e}") from e

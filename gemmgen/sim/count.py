@@ -125,12 +125,16 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return counters([], {}) if total is None else total
 
 
+def _whose(access: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(access[x] for x in ("operand", "op", "space", "width", "spec_line"))
+
+
 def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     accesses = list(a["accesses"])
-    if len(accesses) == len(b["accesses"]):
+    if [_whose(x) for x in accesses] == [_whose(x) for x in b["accesses"]]:
         keys = (*EACH, "bytes")
         accesses = [x | {k: x[k] + y[k] for k in keys if k in x} for x, y in zip(accesses, b["accesses"], strict=True)]
-    else:  # launches of different variants: list both
+    else:  # launches of different kernels or variants: list both
         accesses += b["accesses"]
     return (
         {space: {op: {k: v + b[space][op][k] for k, v in a[space][op].items()} for op in a[space]} for space in TOTALS}

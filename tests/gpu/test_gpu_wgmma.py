@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import gemmgen
-from gemmgen.dispatch.groups import TILES, Tile, spec_of
-from gemmgen.ir.types import BF16, F16, F32, DType
+from gemmgen.dispatch.groups import Way, spec_of, ways
+from gemmgen.ir.types import BF16, F16, F32
 from gemmgen.spec.model import Spec
 
 TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -46,22 +46,46 @@ def _check(spec: Spec, m: int, n: int, k: int, beta: float, bias: torch.Tensor |
     assert bool(((c.double() - want).abs() <= bound).all()), (spec.to_text(False), m, n, k, beta)
 
 
-@pytest.mark.parametrize("orders", ORDERS, ids=["".join(x[0] for x in o) for o in ORDERS])
-@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.block[0]}x{t.block[1]}{'p' if t.runs_on else ''}")
-def test_right_in_every_layout_at_ragged_sizes(tile: Tile, orders: tuple[str, str, str]) -> None:
-    pairs: tuple[tuple[DType, DType], ...] = ((BF16, BF16), (F16, F32))
-    for dtype, out in pairs:
-        spec = spec_of(tile, dtype, out, orders, 132, "tested")  # type: ignore[arg-type]
+def _kinds() -> list[Way]:
+    """Of each tile one way that stores by threads, one by the engine and one that splits K, where there is one."""
+    found: dict[tuple[object, ...], Way] = {}
+    for w in ways(2, True):
+        found.setdefault((w.tile, w.by_engine, w.parts > 1), w)
+    return list(found.values())
+
+
+def _name(w: Way) -> str:
+    return f"{w.tile.block[0]}x{w.tile.block[1]}{'e' * w.by_engine}{'p' * w.runs_on}{w.parts}"
+
+
+@pytest.mark.parametrize(("number", "way"), list(enumerate(_kinds())), ids=[_name(w) for w in _kinds()])
+def test_right_at_ragged_sizes(number: int, way: Way) -> None:
+    orders = ORDERS[number % len(ORDERS)]
+    orders = (*orders[:2], "row") if way.by_engine else orders
+    for dtype, out in ((BF16, BF16), (F16, F16 if way.by_engine else F32)):
+        spec = spec_of(way, dtype, out, orders, 132, "tested")  # type: ignore[arg-type]
         for m, n, k in SIZES:
             _check(spec, m, n, k, 0.0)
             _check(spec, m, n, k, 0.25)
 
 
-@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.block[0]}x{t.block[1]}{'p' if t.runs_on else ''}")
-def test_an_epilogue_is_fused(tile: Tile) -> None:
-    spec = spec_of(tile, BF16, BF16, ("row", "col", "row"), 132, "tested").replace(epilogue=("bias", "relu"))
+@pytest.mark.parametrize("way", _kinds()[::4], ids=_name)
+def test_an_epilogue_is_fused(way: Way) -> None:
+    spec = spec_of(way, BF16, BF16, ("row", "col", "row"), 132, "tested").replace(epilogue=("bias", "relu"))
     for m, n, k in SIZES:
         _check(spec, m, n, k, 0.0, torch.randn(n, device="cuda").bfloat16())
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_matmul_is_right_whatever_it_chooses(layout: str) -> None:
+    for m, n, k in ((384, 384, 8192), (200, 1000, 4000), (1536, 1536, 1536), (64, 4096, 4096), (333, 4097, 777)):
+        a, b = (
+            _matrix(*s, "row" if x == "n" else "col", torch.bfloat16)
+            for s, x in (((m, k), layout[0]), ((k, n), layout[1]))
+        )
+        got, want = gemmgen.matmul(a, b).double(), a.double() @ b.double()
+        bound = 2.0**-8 * want.abs() + 2.0**-21 * (k // 16 + 2) * (a.double().abs() @ b.double().abs()) + 1e-6
+        assert bool(((got - want).abs() <= bound).all()), (m, n, k)
 
 
 def test_the_same_bits_every_time() -> None:
