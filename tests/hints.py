@@ -25,7 +25,7 @@ def followed(spec: Spec, problem: Problem) -> Iterator[tuple[str, dict[str, Any]
 
 def _changes(spec: Spec, problem: Problem, way: str) -> Iterator[dict[str, Any]]:
     if found := re.findall(r"'(tile )?(block|warp|thread) ([0-9x]+)'", way):
-        add = re.match(r"add (?!a line)(\w+(?: and \w+)*)", way)
+        add = re.match(r"add (?!a line|the line)(\w+(?: and \w+)*)", way)
         use = spec.use | set(add[1].split(" and ")) if add else spec.use
         yield from ({field: _sizes(sizes), "use": use} for _, field, sizes in found)
     elif found := re.findall(rf"'({TUNED}) ([0-9]+)'", way):
