@@ -278,6 +278,7 @@ def test_a_second_export_replaces_the_files_of_the_first(tmp_path: Path) -> None
         (["export", "naive", "--shapes", "none.txt"], 1, "none.txt: no such file"),
         (["export", "--shapes", "bad.txt"], 2, "bad.txt:2: '12x' is not a size"),
         (["export", "--shapes", "empty.txt"], 2, "empty.txt has no size; write one per line"),
+        (["export", "--shapes", "nt.txt"], 2, "nt.txt: 64x64x64 nt: an export chooses for A and B by rows, nn"),
         (["export", "naive", "-o", "bad.txt"], 1, "bad.txt: not a directory"),
         (["export", "naive", "-o", ""], 2, "--output is empty"),
     ],
@@ -293,10 +294,11 @@ def test_mistakes_are_one_line_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.txt").write_text("64\n12x\n")
     (tmp_path / "empty.txt").write_text("# nothing\n")
+    (tmp_path / "nt.txt").write_text("64 nt\n")
     assert run_command(arguments) == status
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.txt", "empty.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.txt", "empty.txt", "nt.txt"]
 
 
 def test_nothing_is_written_where_the_compiler_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

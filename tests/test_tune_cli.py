@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -325,3 +327,28 @@ def test_min_blocks_that_do_not_fit_say_how_many_blocks_do() -> None:
 
     spec = gemmgen.load("warptile").replace(block=(128, 128, 32), min_blocks=3)
     assert estimate(spec, (512, 512, 512), gpu("t4")).hopeless == "min_blocks 3: an SM has room for 2 blocks"
+
+
+def tune_examples() -> list[str]:
+    """The commands of the docs and of the help that tune a spec of the ladder over values given by --set."""
+    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "gemmgen/cli/tune.py")]
+    lines = [line.partition("#")[0].strip() for text in texts for line in text.splitlines()]
+    return [line for line in lines if re.match(r"gemmgen tune [a-z0-9_]+ --set", line)]
+
+
+@pytest.mark.parametrize("command", tune_examples())
+def test_every_value_of_a_documented_tuning_command_has_a_candidate(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)[1:]
+    asked = words[: words.index("--plot")] if "--plot" in words else words
+    assert run([*asked, "--model", "--plot", "-"]) == 0
+    said = capsys.readouterr().out
+    assert "was left out or failed" not in said
+    settings = [word for word in words if "=" in word]
+    assert len(settings) > 1 and all(f"\n{s.partition('=')[0]}\n" in said for s in settings)
+
+
+def test_there_are_such_commands() -> None:
+    assert len(tune_examples()) >= 2

@@ -77,7 +77,7 @@ def tune(
     ] = False,
     shape_file: Annotated[
         Path | None,
-        typer.Option("--shapes", metavar="FILE", help="Tune the shapes of a file, lines of M N K LAYOUT; resumable."),
+        typer.Option("--shapes", metavar="FILE", help="Tune the shapes of a file; resumable. A line: MxNxK LAYOUT."),
     ] = None,
     ray: Annotated[
         str | None,
@@ -117,7 +117,7 @@ def tune(
 
       gemmgen tune --size 1000x1000x1000 --export fast.gemm
 
-      gemmgen tune warptile --set stages=1,2 --set prefetch=on,off --plot tune.svg
+      gemmgen tune warptile --set stages=1,2 --set min_blocks=2,3 --plot tune.svg
 
       gemmgen tune --size 512,1024,8x4096x4096 --gpus 2
 
