@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from gemmgen.isa.math import MATHS
+from gemmgen.isa.wgmma import REGISTERS
 from gemmgen.spec.architecture import meaning_of
 from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES
 from gemmgen.spec.setting import Setting
@@ -48,16 +51,32 @@ def form(setting: Setting) -> str:
         case "number":
             return choices(setting.choices) or setting.example or "N"
         case "math":
-            named = [x for x in setting.choices if not x.startswith("wgmma")]
-            return choices([*named, "wgmma 64xNx16", "wgmma 64xNx8", "wgmma 64xNx32"])
-        case "word" | "roles":
-            return choices(setting.choices) or setting.example or "WORD"
+            return choices([name for name, _ in ways()])
+        case "roles":
+            return f"producer 1, consumers {choices(sorted(map(str, REGISTERS)))}"
+        case "word":
+            return choices(setting.choices) or one_letter(setting.pattern) or setting.example or "WORD"
         case "chain":
             return "ENTRY -> ..."
         case "tune":
             return "SETTING in {VALUE, ...}"
         case _:
             assert_never(setting.form)
+
+
+def ways() -> list[tuple[str, tuple[str, ...]]]:
+    """Every form of ``math`` with the element types that it multiplies; N of wgmma stands for the columns."""
+    types: dict[str, list[str]] = {}
+    for (name, dtype), row in MATHS.items():
+        shape = "x".join(str(x) if i != 1 else "N" for i, x in enumerate(row.shape))
+        types.setdefault(f"wgmma {shape}" if row.by_group else name, []).append(dtype.name)
+    return [(name, tuple(dict.fromkeys(found))) for name, found in types.items()]
+
+
+def one_letter(pattern: str) -> str:
+    """The values of a pattern that is one letter of several."""
+    found = re.fullmatch(r"\[([a-z]+)\]", pattern)
+    return "|".join(found[1]) if found else ""
 
 
 def choices(values: Sequence[object]) -> str:

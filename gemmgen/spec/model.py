@@ -182,7 +182,7 @@ class Spec:
     )
     math: str = setting(
         "fma",
-        "how a block multiplies: FMAs of each thread, or tensor cores (mma) in tiles of this shape",
+        "how a block multiplies: FMAs of each thread, or tensor cores (mma, wgmma) in tiles of this shape",
         line="math",
         form="math",
         choices=NAMES,
