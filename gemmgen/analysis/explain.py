@@ -90,6 +90,11 @@ class Explanation:
         return beside_bytes(self.ir, self.size)
 
     @property
+    def variant(self) -> str:
+        """The name of the kernel's variant, by which ``gemmgen compile --variant`` writes it."""
+        return self.ir.variant.label if self.ir.program is None else self.ir.program.named(self.ir.variant)
+
+    @property
     def flops(self) -> int:
         """2 M N K."""
         return flops(self.size)
@@ -151,7 +156,7 @@ class Explanation:
             "kernel": self.ir.name,
             "size": list(self.size),
             "gpu": self.gpu.name,
-            "variant": self.ir.variant.label,
+            "variant": self.variant,
             "blocks": self.blocks,
             "threads_per_block": self.ir.threads,
             "shared_bytes": self.ir.shared_bytes,

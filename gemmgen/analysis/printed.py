@@ -49,9 +49,7 @@ def heading(e: Explanation) -> str:
     if e.spec.persistent and e.blocks:
         most = -(-e.run.computed // e.blocks)
         blocks += f", at most {counted(most, 'tile')} of C per block"
-    return wrapped(
-        f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.ir.variant.label} variant, {blocks}"
-    )
+    return wrapped(f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.variant} variant, {blocks}")
 
 
 def verdict_text(e: Explanation) -> str:

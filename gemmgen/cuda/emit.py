@@ -22,6 +22,7 @@ from gemmgen.ir.kernel import Constant, KernelIR, Param
 from gemmgen.ir.memory import STATIC_SHARED_BYTES, declared_apart
 from gemmgen.ir.nodes import Load, Store, walk
 from gemmgen.ir.reach import global_bytes
+from gemmgen.ir.variant import VARIANTS
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def what(ir: KernelIR) -> str:
         case "first":
             return f"the kernel before {ir.main}"
         case "main":
-            return f"{ir.variant.label} variant"
+            known = ir.program is None or ir.variant in VARIANTS.values()
+            return f"{ir.variant.label if known or ir.program is None else ir.program.named(ir.variant)} variant"
         case "then":
             return f"the second kernel of {ir.main}"
 
