@@ -17,7 +17,8 @@
 //     min_blocks 2
 //
 // Rung 11. Three stages. Each warp releases a stage by itself: only the warp that refills it waits for the
-// others. Two blocks per SM hide each other's latency; min_blocks limits registers so that two fit.
+// others. Two blocks per SM hide each other's latency. min_blocks 2 says so and limits nothing: two of 128
+// threads fit with all 255 registers per thread.
 // Made by: gemmgen compile specs/pipelined.gemm
 
 constexpr int BM = 128;                              // rows of C that a block computes

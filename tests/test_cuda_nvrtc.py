@@ -122,3 +122,13 @@ def test_what_the_ladder_does_not_use_compiles_too() -> None:
 @pytest.mark.parametrize("rows", [8, 4096])
 def test_static_and_dynamic_shared_memory(rows: int) -> None:
     compiled(emit_cuda(tiled(rows=rows)), "tiled", "sm_80")
+
+
+@pytest.mark.parametrize("name", [n for n in LADDER if load(ladder_path(n)).min_blocks])
+def test_a_rung_says_what_min_blocks_does_as_compiled(name: str) -> None:
+    """Its comment says that it limits nothing where the compiler takes as many registers without it."""
+    spec = load(ladder_path(name))
+    texts = [emit_cuda(lower(s)) for s in (spec, spec.replace(min_blocks=0))]
+    with_it, without = (compile_cubin(text, "sm_90", name=name).resources.registers for text in texts)
+    said = " ".join(re.findall(r"#(.*)", ladder_path(name).read_text()))
+    assert ("limits nothing" in said) == (with_it == without), (with_it, without)
