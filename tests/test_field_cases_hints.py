@@ -100,7 +100,7 @@ def test_F09_unroll_is_not_proposed_what_another_rule_refuses() -> None:
     lines = "tile block 8x8x15\nuse smem, prefetch\nunroll {}"
     for unroll in (1, 2, 3, 4, 5, 15, 16):
         hint = refused(lines.format(unroll)).hint
-        assert hint.startswith("change BK to 14 or 16 and leave unroll out"), hint
+        assert hint.startswith("write BK 14 or 16 and leave unroll out"), hint
         assert ("or leave prefetch out" in hint) == (15 % unroll == 0)
     for bk in (14, 16):
         gemmgen.parse(f"kernel x\ntile block 8x8x{bk}\nuse smem, prefetch")

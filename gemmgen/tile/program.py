@@ -254,7 +254,7 @@ class TileProgram:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether products run on while the threads that started them go on, until they are waited for."""
+        """Whether products run on while the threads that started them go on, and wait for them later."""
         return self.product.math.threads > WARP
 
     @property

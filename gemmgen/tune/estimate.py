@@ -171,7 +171,7 @@ def _shared_accesses(p: TileProgram) -> tuple[float, float]:
 
 
 def _overlap(p: TileProgram) -> float:
-    """What is left of the issue slots once loads are waited for, by the way tiles come."""
+    """The share of issue slots that exposed load latency leaves, by the way tiles come."""
     prefetch, deep = p.pipeline.prefetch, p.pipeline.depth > 1
     coalesced = p.product.level("lane").walk == p.contiguous("C")
     coalesced = coalesced or p.output.tile is not None or bool(p.landing(Completion.BARRIER))
