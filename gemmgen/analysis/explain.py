@@ -95,6 +95,14 @@ class Explanation:
         return self.ir.variant.label if self.ir.program is None else self.ir.program.named(self.ir.variant)
 
     @property
+    def ridge(self) -> float:
+        """flop per byte of DRAM traffic above which arithmetic, by what the kernel multiplies with, can limit it."""
+        from gemmgen.analysis.model import tensor_rate
+
+        rate = None if self.spec.way.plain else tensor_rate(self.gpu, self.ir)
+        return self.gpu.ridge if rate is None else self.gpu.ridge_at(rate)
+
+    @property
     def flops(self) -> int:
         """2 M N K."""
         return flops(self.size)

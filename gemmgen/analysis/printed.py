@@ -186,7 +186,8 @@ def traffic_text(e: Explanation) -> str:
         ["DRAM, each matrix once", size_text(compulsory_bytes(e.size, e.beta, e.items, e.beside)), i.ideal],
         ["for comparison: two loads per FMA", size_text(e.flops * (e.items[0] + e.items[1]) // 2), i.naive],
     ]
-    ridge = f"On this GPU, float32 is limited by arithmetic from {e.gpu.ridge:.1f} flop/byte of DRAM traffic on."
+    by = "float32" if e.spec.way.plain else f"{e.spec.A.dtype} by {e.spec.math.split()[0]}"
+    ridge = f"On this GPU, {by} is limited by arithmetic from {e.ridge:.1f} flop/byte of DRAM traffic on."
     return f"{format_table(['traffic', 'bytes', 'flop/byte'], rows)}\n{wrapped(ridge)}"
 
 

@@ -9,17 +9,14 @@ from typing import assert_never
 from gemmgen.isa.math import MATHS
 from gemmgen.isa.wgmma import REGISTERS
 from gemmgen.spec.architecture import meaning_of
-from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES
+from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES, Toggle
 from gemmgen.spec.setting import Setting
 
 
 def settings_markdown() -> str:
     """Two tables: the lines of a spec, and the toggles of its ``use`` line."""
     lines = [[f"`{setting.name} {form(setting)}`", setting.doc, default(setting)] for setting in SETTINGS]
-    toggles = [
-        [f"`{t.name}`", with_options(meaning_of(t), t.options), ", ".join(f"`{n}`" for n in (*t.needs, *t.fma_needs))]
-        for t in TOGGLES
-    ]
+    toggles = [[f"`{t.name}`", with_options(meaning_of(t), t.options), needed(t)] for t in TOGGLES]
     return "\n".join(
         [
             *markdown(["line", "meaning", "default"], lines),
@@ -27,6 +24,11 @@ def settings_markdown() -> str:
             *markdown(["`use`", "meaning", "needs"], toggles),
         ]
     )
+
+
+def needed(t: Toggle) -> str:
+    """The toggles that one needs, with those that only plain multiply-adds ask for."""
+    return ", ".join([*(f"`{n}`" for n in t.needs), *(f"`{n}` (with `math fma`)" for n in t.fma_needs)])
 
 
 def markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
