@@ -180,3 +180,22 @@ def test_every_set_of_help_and_docs_is_one_word_of_a_shell() -> None:
                 if equals and not found.startswith(("'", '"', "{")):
                     assert name not in ("roles", "math", "epilogue"), f"{path.name}: {line.strip()}"
                     assert not (name in ("A", "B", "C") and re.match(r"\S+ (row|col)", rest)), f"{path.name}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "gone"),
+    [
+        (["stages=2"], ["# BM x BN x BK", "# WM x WN", "# unroll half", "# for three blocks per SM"], ["Rung 6"]),
+        (["block=128x256x16"], ["256x16", "# BM x BN x BK", "# WM x WN"], ["half of the steps", "three blocks"]),
+        (["min_blocks=2"], ["# unroll half of the steps", "# TM x TN"], ["for three blocks"]),
+        (["float4=off"], ["# TM x TN"], ["half of the steps", "three blocks", "Rung 6"]),
+    ],
+)
+def test_a_changed_copy_keeps_the_comments_that_still_hold(
+    settings: list[str], kept: list[str], gone: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = [part for setting in settings for part in ("--set", setting)]
+    assert run(["new", "mine", "--from", "warptile", *changes, "-o", "-"]) == 0
+    text = capsys.readouterr().out
+    assert [x for x in kept if x not in text] == [] and [x for x in gone if x in text] == []
+    assert assigned(gemmgen.load("warptile"), settings).replace(name="mine") == gemmgen.parse(text)

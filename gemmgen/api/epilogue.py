@@ -167,8 +167,8 @@ def _check_lipschitz(made: Function, operands: Sequence[str], most: float | None
             worst, where = float(steep[i]), f"x {xs[i]:.9g} and {xs[i + 1]:.9g}{at}"
     if worst:
         raise ArgumentError(
-            f"{made.name}: lipschitz is {most:g}, and between {where} the result changes {worst:.3g} times as much as x; "
-            "give at least that, or leave lipschitz out"
+            f"{made.name}: lipschitz is {most:g}, and between {where} the result changes {worst:.3g} times as much as "
+            "x; give at least that, or leave lipschitz out"
         )
 
 
