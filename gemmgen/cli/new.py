@@ -85,7 +85,7 @@ def commented(spec: Spec, base: Spec, path: Path) -> str:
 
 
 def still_commented(spec: Spec, base: Spec, path: Path) -> str:
-    """The text of a changed spec, with the rung's comments behind its lines: what the sizes of a tile are holds for any;
+    """The text of a changed spec, with the rung's comments behind its lines: the names of a tile's sizes hold for any;
     what else is said of a line holds where neither it nor a tile or a toggle has changed. What the rung is about is
     left out."""
     from gemmgen.spec.model import PARTS
@@ -98,9 +98,9 @@ def still_commented(spec: Spec, base: Spec, path: Path) -> str:
     same = (spec.block, spec.warp, spec.thread, spec.use) == (base.block, base.warp, base.thread, base.use)
     lines = []
     for line in spec.to_text().splitlines():
-        words, comment = said.get(_start(line), ([], ""))
+        was, comment = said.get(_start(line), ([], ""))
         legend = line.startswith("tile") and any(part in comment for part in PARTS)
-        kept = comment if comment and (legend or (same and words == line.split())) else ""
+        kept = comment if comment and (legend or (same and was == line.split())) else ""
         lines.append(f"{line:<29} {kept}".rstrip())
     return "\n".join(lines) + "\n"
 
