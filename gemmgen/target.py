@@ -127,7 +127,11 @@ class Gpu:
     @property
     def ridge(self) -> float:
         """flop per byte of DRAM traffic above which a float32 kernel can be limited by arithmetic."""
-        return self.fp32_tflops * 1e12 / (self.dram_gb_s * GB)
+        return self.ridge_at(self.fp32_tflops)
+
+    def ridge_at(self, tflops: float) -> float:
+        """The same at another rate of arithmetic, such as that of the tensor cores."""
+        return tflops * 1e12 / (self.dram_gb_s * GB)
 
 
 FIGURES = (

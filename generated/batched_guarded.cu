@@ -35,6 +35,10 @@ static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "WM must be a multiple of M_
 static_assert((SUB_M / TM) * (SUB_N / TN) == WARP, "(SUB_M / TM) * (SUB_N / TN) must be WARP");
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
 static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(THREADS % (BK / 4) == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BN / 4) == 0 && BK % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -49,10 +53,13 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 // strideA: elements from one A of the batch to the next; 0: the same for all; strideB: elements from one B of
 // the batch to the next; 0: the same for all; strideC: elements from one C of the batch to the next; 0: the
 // same for all
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 batched(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
         float* C, size_t ldc, size_t strideA, size_t strideB, size_t strideC)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) float As[BK][BM];
     __shared__ alignas(16) float Bs[BK][BN];
 
@@ -82,6 +89,8 @@ batched(int M, int N, int K, float alpha, const float* A, size_t lda, const floa
     for (int k0 = 0; k0 < K; k0 += BK) {
         const float* tileA = blockA + k0;
         const float* tileB = blockB + k0 * ldb;
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             alignas(16) float staged[4];

@@ -52,7 +52,8 @@ using bf16 = unsigned short;  // the upper half of a float: 1 sign, 8 exponent a
 // 8 bytes in one access: p must be aligned to 8 bytes.
 __device__ __forceinline__ float2& as_float2(float* p) { return *reinterpret_cast<float2*>(p); }
 
-// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address.
+// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address, which
+// must be a multiple of 64: alignas.
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };
 
 // A shared-memory address as PTX instructions take it: 32 bits.
@@ -67,7 +68,8 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the TMA engine.
+// Makes initialised barriers visible: the first fence to the threads of the cluster, the second to the async
+// proxy, which is how the TMA engine accesses shared memory.
 __device__ __forceinline__ void mbarrier_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -108,7 +110,7 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile,
 
 // Where add is 0, d = A B, and else:
 // Starts d += A B: 64 x 128 sums, 16 steps along k, by the four warps of a warp group. A and B are
-// read from shared memory until the group is waited for. Each thread has 64 sums: of row lane / 4 of its
+// read from shared memory until a wait for the group returns. Each thread has 64 sums: of row lane / 4 of its
 // warp's 16 rows, and of the row 8 further down.
 __device__ __forceinline__ void wgmma_m64n128k16(float (&d)[2][32], const bf16* a, const bf16* b, int add)
 {
@@ -194,6 +196,8 @@ __device__ __forceinline__ void tma_load(bf16* dst, const TensorMap* map, int x,
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldc:
 // elements from one row of A, C to the next; ldb: elements from one column of B to the next; beta: scale of C
 // before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM; __grid_constant__: its address is that of the parameter itself, not of a copy
 extern "C" __global__ void __launch_bounds__(THREADS)
 f32_split(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B, size_t ldb, float beta,
           float* C, size_t ldc, const __grid_constant__ TensorMap mapA,
@@ -229,7 +233,7 @@ f32_split(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf1
         }
         mbarrier_fence();
     }
-    __syncthreads();          // barriers: set up above, waited for below
+    __syncthreads();          // barriers: initialised above, used below
     if (threadIdx.x < 256) {  // consumers: warps 0 to 7
         registers_take232();
 
@@ -261,6 +265,8 @@ f32_split(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf1
 
                 // second part of A by second of B: small ones first, since the tensor cores cut off what is
                 // below the sum's last bit
+                // #pragma unroll: the iterations are written one after another, so that indices are constants
+                // and small arrays are registers
                 #pragma unroll
                 for (int k = 0; k < BK; k += 16) {
                     wgmma_m64n128k16(small,
@@ -298,7 +304,7 @@ f32_split(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf1
                 for (int k = 0; k < BK; k += 16) {
                     wgmma_m64n128k16(part, &As[stage][0][groupRow][k], &Bs[stage][0][0][k], k);
                 }
-                wgmma_commit();           // As, Bs: the products of one tile are waited for together
+                wgmma_commit();           // As, Bs: all products of one tile are one group
                 wgmma_wait(part, small);  // As, Bs: read by the products above, which this waits for
                 __syncwarp();             // all lanes are done: the first arrives for them
                 // As, Bs: read by this warp above, overwritten once all warps are here
@@ -327,6 +333,8 @@ f32_split(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf1
             for (int p = 0; p < 2; ++p) {
                 #pragma unroll
                 for (int q = 0; q < N_TILES; ++q) {
+                    // alignas: the address is a multiple of this many bytes, as accesses of several elements
+                    // need
                     alignas(8) float out[2];
                     #pragma unroll
                     for (int v = 0; v < 2; ++v) out[v] = alpha * acc[p][q * 2 + v];

@@ -59,7 +59,8 @@ __device__ __forceinline__ bf16 float_to_bf16(float x)
 // 4 bytes in one access: p must be aligned to 4 bytes.
 __device__ __forceinline__ unsigned int& as_bf16x2(bf16* p) { return *reinterpret_cast<unsigned int*>(p); }
 
-// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address.
+// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address, which
+// must be a multiple of 64: alignas.
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };
 
 // A shared-memory address as PTX instructions take it: 32 bits.
@@ -74,7 +75,8 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the TMA engine.
+// Makes initialised barriers visible: the first fence to the threads of the cluster, the second to the async
+// proxy, which is how the TMA engine accesses shared memory.
 __device__ __forceinline__ void mbarrier_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -115,7 +117,7 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile,
 
 // Where add is 0, d = A B, and else:
 // Starts d += A B: 64 x 128 sums, 32 steps along k, by the four warps of a warp group. A and B are
-// read from shared memory until the group is waited for. Each thread has 64 sums: of row lane / 4 of its
+// read from shared memory until a wait for the group returns. Each thread has 64 sums: of row lane / 4 of its
 // warp's 16 rows, and of the row 8 further down.
 __device__ __forceinline__ void wgmma_m64n128k32(float (&d)[2][32], const e4m3* a, const e4m3* b, int add)
 {
@@ -191,6 +193,8 @@ __device__ __forceinline__ void tma_load(e4m3* dst, const TensorMap* map, int x,
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldc:
 // elements from one row of A, C to the next; ldb: elements from one column of B to the next; beta: scale of C
 // before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM; __grid_constant__: its address is that of the parameter itself, not of a copy
 extern "C" __global__ void __launch_bounds__(THREADS)
 fp8(int M, int N, int K, float alpha, const e4m3* A, size_t lda, const e4m3* B, size_t ldb, float beta,
     bf16* C, size_t ldc, const __grid_constant__ TensorMap mapA, const __grid_constant__ TensorMap mapB)
@@ -223,7 +227,7 @@ fp8(int M, int N, int K, float alpha, const e4m3* A, size_t lda, const e4m3* B, 
         }
         mbarrier_fence();
     }
-    __syncthreads();          // barriers: set up above, waited for below
+    __syncthreads();          // barriers: initialised above, used below
     if (threadIdx.x < 256) {  // consumers: warps 0 to 7
         registers_take232();
 
@@ -254,11 +258,13 @@ fp8(int M, int N, int K, float alpha, const e4m3* A, size_t lda, const e4m3* B, 
             for (int t = 0; t < tiles; ++t) {
                 mbarrier_wait(&full[stage], parity);  // As, Bs: written by the TMA engine, read below
                 wgmma_fence();  // the sums: used by this thread before, added to by the products below
+                // #pragma unroll: the iterations are written one after another, so that indices are constants
+                // and small arrays are registers
                 #pragma unroll
                 for (int k = 0; k < BK; k += 32) {
                     wgmma_m64n128k32(part, &As[stage][groupRow][k], &Bs[stage][0][k], k);
                 }
-                wgmma_commit();    // As, Bs: the products of one tile are waited for together
+                wgmma_commit();    // As, Bs: all products of one tile are one group
                 wgmma_wait(part);  // As, Bs: read by the products above, which this waits for
                 __syncwarp();      // all lanes are done: the first arrives for them
                 // As, Bs: read by this warp above, overwritten once all warps are here
@@ -283,6 +289,8 @@ fp8(int M, int N, int K, float alpha, const e4m3* A, size_t lda, const e4m3* B, 
                         #pragma unroll
                         for (int v = 0; v < 2; ++v) out[v] = alpha * acc[p][q * 2 + v];
                         if (beta != 0.0f) {
+                            // alignas: the address is a multiple of this many bytes, as accesses of several
+                            // elements need
                             alignas(4) bf16 old[2];
                             as_bf16x2(old) = as_bf16x2(&blockC[(row + p * 8) * ldc + col + q * 8]);
                             #pragma unroll

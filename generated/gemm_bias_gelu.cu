@@ -39,6 +39,10 @@ static_assert((SUB_M / TM) * (SUB_N / TN) == WARP, "(SUB_M / TM) * (SUB_N / TN) 
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
 static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
 static_assert(BK % UNROLL == 0, "BK must be a multiple of UNROLL");
+static_assert(THREADS % (BK / 4) == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BN / 4) == 0 && BK % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -54,10 +58,13 @@ __device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1.0f + erff(
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read;
 // bias: added to each column of C
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that 3 blocks fit on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
 gemm_bias_gelu(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
                float beta, float* C, size_t ldc, const float* bias)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) float As[BK][BM];
     __shared__ alignas(16) float Bs[BK][BN];
 
@@ -85,6 +92,8 @@ gemm_bias_gelu(int M, int N, int K, float alpha, const float* A, size_t lda, con
     for (int k0 = 0; k0 < K; k0 += BK) {
         const float* tileA = blockA + k0;
         const float* tileB = blockB + k0 * ldb;
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             alignas(16) float staged[4];
@@ -99,6 +108,7 @@ gemm_bias_gelu(int M, int N, int K, float alpha, const float* A, size_t lda, con
         }
         __syncthreads();  // As, Bs: written by all threads above, read by all below
 
+        // #pragma unroll 1: the compiler leaves the loop as it is
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll

@@ -43,6 +43,10 @@ static_assert(BK % MMA_K == 0, "a tile is whole steps of mma");
 static_assert(BK % 8 == 0, "BK must be a multiple of 8: A is copied 16 bytes at a time");
 static_assert(BN % 8 == 0, "BN must be a multiple of 8: B is copied 16 bytes at a time");
 static_assert(BN % 4 == 0, "BN must be a multiple of 4: C is stored 8 bytes at a time");
+static_assert(THREADS % (BK / 8) == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BN / 8) == 0 && BK % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -73,7 +77,7 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 
-// Starts a copy of 16 bytes, or writes zeros if the condition is false.
+// Starts a copy of 16 bytes, or writes zeros if the condition is false. .cg: L2 only.
 __device__ __forceinline__ void cp_async16_or_zero(bf16* dst, const bf16* src, bool some)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -126,6 +130,8 @@ __device__ __forceinline__ void mma_16x8x16(float* upper, float* lower, const bf
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B, size_t ldb,
               float beta, bf16* C, size_t ldc)
@@ -168,6 +174,7 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
     //     in stage               2   0   1   2   0   1   2  ...
     const int tiles = (K + BK - 1) / BK;  // steps of BK along K
     // this lane's elements of C, in registers throughout
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     alignas(8) float acc[M_TILES * 2][N_TILES * 2] = {};
     // its part of the 16x16 tiles of A at one step, and of the one before
     alignas(16) bf16 fragA[2][M_TILES][8] = {};
@@ -180,6 +187,8 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
             const int k0 = t * BK;
             const bf16* tileA = blockA + k0;
             const bf16* tileB = blockB + k0 * ldb;
+            // #pragma unroll: the iterations are written one after another, so that indices are constants and
+            // small arrays are registers
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
@@ -195,7 +204,8 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
                     k0 + innerRowB + offset < K);
             }
         }
-        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
+        // As, Bs: every thread commits one group per tile, empty after the last: the wait counts groups
+        cp_async_commit();
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
@@ -224,7 +234,8 @@ mma_pipelined(int M, int N, int K, float alpha, const bf16* A, size_t lda, const
                     k0 + innerRowB + offset < K);
             }
         }
-        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
+        // As, Bs: every thread commits one group per tile, empty after the last: the wait counts groups
+        cp_async_commit();
         #pragma unroll
         for (int k = 0; k < BK; k += MMA_K) {
             #pragma unroll

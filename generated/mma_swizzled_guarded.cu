@@ -35,6 +35,10 @@ static_assert(WM % MMA_M == 0 && WN % MMA_N == 0, "a warp's tile is whole tiles 
 static_assert(BK % MMA_K == 0, "a tile is whole steps of mma");
 static_assert(BK % 8 == 0, "BK must be a multiple of 8: A is copied 16 bytes at a time");
 static_assert(BN % 8 == 0, "BN must be a multiple of 8: B is copied 16 bytes at a time");
+static_assert(THREADS % (BK / 8) == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BN / 8) == 0 && BK % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -97,10 +101,13 @@ __device__ __forceinline__ void mma_16x8x16(float* upper, float* lower, const bf
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B, size_t ldb,
              float beta, bf16* C, size_t ldc)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) bf16 As[BM][BK];
     __shared__ alignas(16) bf16 Bs[BK][BN];
 
@@ -129,6 +136,8 @@ mma_swizzled(int M, int N, int K, float alpha, const bf16* A, size_t lda, const 
     for (int k0 = 0; k0 < K; k0 += BK) {
         const bf16* tileA = blockA + k0;
         const bf16* tileB = blockB + k0 * ldb;
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             // past the last row, that row again: its products are not stored

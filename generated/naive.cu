@@ -15,6 +15,8 @@ constexpr int THREADS = BM * BN;  // threads in a block, one for each element of
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 naive(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
       float* C, size_t ldc)

@@ -19,13 +19,18 @@ constexpr int TN = 1;                           // columns of one piece of a thr
 constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for each TM x TN piece
 
 static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
+static_assert(BM * BK == THREADS, "A's tile must be whole passes of the block's threads");
+static_assert(BK * BN == THREADS, "B's tile must be whole passes of the block's threads");
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 regblock1d(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
            float beta, float* C, size_t ldc)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) float As[BM][BK];
     __shared__ alignas(16) float Bs[BK][BN];
 
@@ -51,6 +56,8 @@ regblock1d(int M, int N, int K, float alpha, const float* A, size_t lda, const f
         Bs[innerRowB][innerColB] = tileB[innerRowB * ldb + innerColB];
         __syncthreads();  // As, Bs: written by all threads above, read by all below
 
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int k = 0; k < BK; ++k) {
             #pragma unroll

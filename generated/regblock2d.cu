@@ -21,13 +21,20 @@ constexpr int STRIDE_A = THREADS / BK;          // rows of A's tile that one pas
 constexpr int STRIDE_B = THREADS / BN;          // rows of B's tile that one pass of the block copies
 
 static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
+static_assert(THREADS % BK == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % BN == 0 && BK % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 regblock2d(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
            float beta, float* C, size_t ldc)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) float As[BM][BK];
     __shared__ alignas(16) float Bs[BK][BN];
 
@@ -51,6 +58,8 @@ regblock2d(int M, int N, int K, float alpha, const float* A, size_t lda, const f
     for (int k0 = 0; k0 < K; k0 += BK) {
         const float* tileA = blockA + k0;
         const float* tileB = blockB + k0 * ldb;
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             As[innerRowA + offset][innerColA] = tileA[(innerRowA + offset) * lda + innerColA];

@@ -42,6 +42,11 @@ static_assert((SUB_M / TM) * (SUB_N / TN) == WARP, "(SUB_M / TM) * (SUB_N / TN) 
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
 static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
 static_assert(BK % UNROLL == 0, "BK must be a multiple of UNROLL");
+static_assert(THREADS % (BK / 4) == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BN / 4) == 0 && BK % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
+static_assert(UNROLL % 2 == 0, "UNROLL must be even: prefetch takes turns between two sets of registers");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -53,10 +58,13 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
               float beta, float* C, size_t ldc)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) float As[STAGES][BK][BM + PAD_A];
     __shared__ alignas(16) float Bs[STAGES][BK][BN];
 
@@ -88,6 +96,8 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
     if (0 < tiles) {
         const float* tileA = blockA;
         const float* tileB = blockB;
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             alignas(16) float staged[4];
@@ -124,6 +134,7 @@ registerbanks(int M, int N, int K, float alpha, const float* A, size_t lda, cons
         // As, Bs: a stage written by all is read below; one read by all is overwritten below
         __syncthreads();
 
+        // #pragma unroll 1: the compiler leaves the loop as it is
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL) {
             #pragma unroll

@@ -43,6 +43,11 @@ static_assert(BM % WM == 0 && BN % WN == 0, "BM must be a multiple of WM, and BN
 static_assert(WM % M_ITER == 0 && WN % N_ITER == 0, "WM must be a multiple of M_ITER, and WN of N_ITER");
 static_assert((SUB_M / TM) * (SUB_N / TN) == WARP, "(SUB_M / TM) * (SUB_N / TN) must be WARP");
 static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(THREADS % BK == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BN / 4) == 0 && BK % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
+static_assert(BK % 2 == 0, "BK must be even: prefetch takes turns between two sets of registers");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -55,14 +60,14 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 
-// Starts a copy of 4 bytes, or writes zeros if the condition is false.
+// Starts a copy of 4 bytes, or writes zeros if the condition is false. .ca: through L1 and L2.
 __device__ __forceinline__ void cp_async4_or_zero(float* dst, const float* src, bool some)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                  :: "r"(shared_address(dst)), "l"(src), "r"(some ? 4 : 0) : "memory");
 }
 
-// Starts a copy of 16 bytes, or writes zeros if the condition is false.
+// Starts a copy of 16 bytes, or writes zeros if the condition is false. .cg: L2 only.
 __device__ __forceinline__ void cp_async16_or_zero(float* dst, const float* src, bool some)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -85,10 +90,13 @@ __device__ __forceinline__ void cp_async_wait1()
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
        float* C, size_t ldc)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) float As[STAGES][BK][BM + PAD_A];
     __shared__ alignas(16) float Bs[STAGES][BK][BN];
 
@@ -130,6 +138,8 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
             const int k0 = t * BK;
             const float* tileA = blockA + k0;
             const float* tileB = blockB + k0 * ldb;
+            // #pragma unroll: the iterations are written one after another, so that indices are constants and
+            // small arrays are registers
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
@@ -145,7 +155,8 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
                     k0 + innerRowB + offset < depth);
             }
         }
-        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
+        // As, Bs: every thread commits one group per tile, empty after the last: the wait counts groups
+        cp_async_commit();
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
@@ -174,7 +185,8 @@ skinny(int M, int N, int K, float alpha, const float* A, size_t lda, const float
                     k0 + innerRowB + offset < depth);
             }
         }
-        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
+        // As, Bs: every thread commits one group per tile, empty after the last: the wait counts groups
+        cp_async_commit();
         #pragma unroll
         for (int k = 0; k < BK; ++k) {
             as_float4(&regM[k % 2][0]) = as_float4(&As[stage][k][row]);

@@ -28,6 +28,10 @@ constexpr int STRIDE_B = THREADS / (BN / 4);    // rows of B's tile that one pas
 static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
 static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(THREADS % (BK / 4) == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BN / 4) == 0 && BK % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -39,10 +43,13 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 splitk(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
        float* C, size_t ldc)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) float As[BK][BM];
     __shared__ alignas(16) float Bs[BK][BN];
 
@@ -71,6 +78,8 @@ splitk(int M, int N, int K, float alpha, const float* A, size_t lda, const float
     for (int k0 = 0; k0 < depth; k0 += BK) {
         const float* tileA = blockA + k0;
         const float* tileB = blockB + k0 * ldb;
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int offset = 0; offset < BM; offset += STRIDE_A) {
             alignas(16) float staged[4];

@@ -25,6 +25,8 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 
 // M: rows of C; N: columns of C; W: the slices, one after another; ldw: elements from one row of a slice to
 // the next, as C lies
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 splitk_reduce(int M, int N, float alpha, const float* W, size_t ldw, float beta, float* C, size_t ldc)
 {
@@ -33,7 +35,10 @@ splitk_reduce(int M, int N, float alpha, const float* W, size_t ldw, float beta,
 
     // 2. Add up the slices in their order, and store
     if (at < N) {
+        // alignas: the address is a multiple of this many bytes, as accesses of several elements need
         alignas(16) float total[4] = {};
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int z = 0; z < SPLIT_K; ++z) {
             alignas(16) float part[4];

@@ -39,6 +39,10 @@ static_assert(WM % MMA_M == 0 && WN % MMA_N == 0, "a warp's tile is whole tiles 
 static_assert(BK % MMA_K == 0, "a tile is whole steps of mma");
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(THREADS % (BK / 4) == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BK / 4) == 0 && BN % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -51,7 +55,7 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 
-// Starts a copy of 16 bytes from global to shared memory, bypassing registers.
+// Starts a copy of 16 bytes from global to shared memory, bypassing registers. .cg: L2 only.
 __device__ __forceinline__ void cp_async16(float* dst, const float* src)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
@@ -96,6 +100,8 @@ __device__ __forceinline__ void mma_16x8x8(float* upper, float* lower, const flo
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldc:
 // elements from one row of A, C to the next; ldb: elements from one column of B to the next; beta: scale of C
 // before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
      float* C, size_t ldc)
@@ -134,6 +140,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     //     in stage               3   0   1   2   3   0   1   2  ...
     const int tiles = K / BK;  // steps of BK along K
     // this lane's elements of C, in registers throughout
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     alignas(8) float acc[M_TILES * 2][N_TILES * 2] = {};
     // its part of the 16x8 tiles of A at one step, and of the one before
     alignas(16) float fragA[2][M_TILES][4] = {};
@@ -146,6 +153,8 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
             const int k0 = t * BK;
             const float* tileA = blockA + k0;
             const float* tileB = blockB + k0;
+            // #pragma unroll: the iterations are written one after another, so that indices are constants and
+            // small arrays are registers
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 cp_async16(&As[t][innerRowA + offset][(innerColA ^ (innerRowA % 8)) * 4],
@@ -157,7 +166,8 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     &tileB[(innerColB + offset) * ldb + innerRowB * 4]);
             }
         }
-        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
+        // As, Bs: every thread commits one group per tile, empty after the last: the wait counts groups
+        cp_async_commit();
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
@@ -182,7 +192,8 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     &tileB[(innerColB + offset) * ldb + innerRowB * 4]);
             }
         }
-        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
+        // As, Bs: every thread commits one group per tile, empty after the last: the wait counts groups
+        cp_async_commit();
         #pragma unroll
         for (int k = 0; k < BK; k += MMA_K) {
             #pragma unroll

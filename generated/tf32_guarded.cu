@@ -39,6 +39,10 @@ static_assert(WM % MMA_M == 0 && WN % MMA_N == 0, "a warp's tile is whole tiles 
 static_assert(BK % MMA_K == 0, "a tile is whole steps of mma");
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(THREADS % (BK / 4) == 0 && BM % STRIDE_A == 0,
+              "A's tile must be whole passes of the block's threads");
+static_assert(THREADS % (BK / 4) == 0 && BN % STRIDE_B == 0,
+              "B's tile must be whole passes of the block's threads");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -51,7 +55,7 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
     return (unsigned int)__cvta_generic_to_shared(p);
 }
 
-// Starts a copy of 16 bytes, or writes zeros if the condition is false.
+// Starts a copy of 16 bytes, or writes zeros if the condition is false. .cg: L2 only.
 __device__ __forceinline__ void cp_async16_or_zero(float* dst, const float* src, bool some)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -96,6 +100,8 @@ __device__ __forceinline__ void mma_16x8x8(float* upper, float* lower, const flo
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldc:
 // elements from one row of A, C to the next; ldb: elements from one column of B to the next; beta: scale of C
 // before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
      float* C, size_t ldc)
@@ -136,6 +142,7 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
     //     in stage               3   0   1   2   3   0   1   2  ...
     const int tiles = (K + BK - 1) / BK;  // steps of BK along K
     // this lane's elements of C, in registers throughout
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     alignas(8) float acc[M_TILES * 2][N_TILES * 2] = {};
     // its part of the 16x8 tiles of A at one step, and of the one before
     alignas(16) float fragA[2][M_TILES][4] = {};
@@ -148,6 +155,8 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
             const int k0 = t * BK;
             const float* tileA = blockA + k0;
             const float* tileB = blockB + k0;
+            // #pragma unroll: the iterations are written one after another, so that indices are constants and
+            // small arrays are registers
             #pragma unroll
             for (int offset = 0; offset < BM; offset += STRIDE_A) {
                 // past the last row, that row again: its products are not stored
@@ -163,7 +172,8 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     k0 + innerRowB * 4 < K);
             }
         }
-        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
+        // As, Bs: every thread commits one group per tile, empty after the last: the wait counts groups
+        cp_async_commit();
     }
     for (int t = 0; t < tiles; ++t) {
         const int stage = t % STAGES;
@@ -192,7 +202,8 @@ tf32(int M, int N, int K, float alpha, const float* A, size_t lda, const float* 
                     k0 + innerRowB * 4 < K);
             }
         }
-        cp_async_commit();  // As, Bs: one group a tile, empty behind the last: the wait counts groups
+        // As, Bs: every thread commits one group per tile, empty after the last: the wait counts groups
+        cp_async_commit();
         #pragma unroll
         for (int k = 0; k < BK; k += MMA_K) {
             #pragma unroll

@@ -42,24 +42,27 @@ static_assert((SUB_M / TM) * (SUB_N / TN) == WARP, "(SUB_M / TM) * (SUB_N / TN) 
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
 static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
 static_assert(BK % UNROLL == 0, "BK must be a multiple of UNROLL");
+static_assert(UNROLL % 2 == 0, "UNROLL must be even: prefetch takes turns between two sets of registers");
+static_assert(UNROLL % 4 == 0, "UNROLL must be a multiple of 4: A is loaded 4 steps at a time");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
 // 16 bytes in one access: p must be aligned to 16 bytes.
 __device__ __forceinline__ float4& as_float4(float* p) { return *reinterpret_cast<float4*>(p); }
 
-// Loads 16 bytes of shared memory, at a byte offset in an array. Volatile, so that the compiler does not move it
-// (worth 12% on an H200).
+// Loads 16 bytes of shared memory, at a byte offset in an array. Volatile, so that the compiler
+// does not move it; "memory" keeps it between the stores and barriers around it.
 __device__ __forceinline__ float4 load_shared_float4(const float* array, int bytes)
 {
     float4 v;
     asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                  : "r"((unsigned int)__cvta_generic_to_shared(array) + bytes));
+                  : "r"((unsigned int)__cvta_generic_to_shared(array) + bytes) : "memory");
     return v;
 }
 
-// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address.
+// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address, which
+// must be a multiple of 64: alignas.
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };
 
 // A shared-memory address as PTX instructions take it: 32 bits.
@@ -74,7 +77,8 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the TMA engine.
+// Makes initialised barriers visible: the first fence to the threads of the cluster, the second to the async
+// proxy, which is how the TMA engine accesses shared memory.
 __device__ __forceinline__ void mbarrier_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -115,7 +119,8 @@ __device__ __forceinline__ void fence_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Copies a value to a register of its own, so that the compiler does not exchange registers in the loop.
+// Copies a value to a register of its own: volatile text, so that the compiler keeps the copy and does not
+// exchange the registers of the loop, whose banks suit the FMAs.
 __device__ __forceinline__ void own_register(float& own, float value)
 {
     asm volatile("mov.b32 %0, %1;" : "=f"(own) : "f"(value));
@@ -125,6 +130,8 @@ __device__ __forceinline__ void own_register(float& own, float value)
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM; __grid_constant__: its address is that of the parameter itself, not of a copy
 extern "C" __global__ void __launch_bounds__(THREADS)
 tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb, float beta,
     float* C, size_t ldc, const __grid_constant__ TensorMap mapA, const __grid_constant__ TensorMap mapB)
@@ -155,9 +162,10 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
         for (int s = 0; s < STAGES; ++s) mbarrier_init(&full[s], 1);
         mbarrier_fence();
     }
-    __syncthreads();  // barriers: set up above, waited for below
+    __syncthreads();  // barriers: initialised above, used below
 
     float threadResults[M_ITER][N_ITER * TN] = {};  // this thread's elements of C, in registers throughout
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     alignas(16) float regM[M_ITER][4] = {};         // its rows of A at 4 steps
     alignas(16) float regN[2][N_ITER * TN] = {};    // its columns of B at one k, and of the one before
 
@@ -177,8 +185,11 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
         mbarrier_wait(&full[stage], parity);               // As, Bs: written by the TMA engine, read below
         int atA = stage * (4 * BK * BM) + row * (4 * BK);  // where in As this thread reads, in bytes
         int atB = stage * (4 * BN * BK) + col * 4;         // where in Bs this thread reads, in bytes
+        // #pragma unroll 1: the compiler leaves the loop as it is
         #pragma unroll 1
         for (int kk = 0; kk < BK; kk += UNROLL, atA += 4 * UNROLL, atB += 4 * BN * UNROLL) {
+            // #pragma unroll: the iterations are written one after another, so that indices are constants and
+            // small arrays are registers
             #pragma unroll
             for (int step = 0; step < UNROLL; ++step) {
                 // runs once: its opaque condition keeps the compiler from moving loads across steps (worth
@@ -199,8 +210,8 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
                             // snake order: a row starts with the column of the previous FMA and reuses it
                             // (worth 3% on an H200)
                             const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-                            // swaps neighbours: A and the sum are in different register banks where a row
-                            // ends (worth 1.5%)
+                            // 1 swaps two neighbours: A and the sum are in different register banks where a
+                            // row ends (worth 1.5% on an H200)
                             const int turned = (snakeAt / (TN * (N_ITER / 2)) + step + 3) % 2;
                             const int column = snakeAt ^ turned;
                             threadResults[p][column] =
@@ -240,7 +251,8 @@ tma(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B
             // snake order: a row starts with the column of the previous FMA and reuses it (worth 3% on an
             // H200)
             const int snakeAt = p % 2 == 0 ? n : N_ITER * TN - 1 - n;
-            // swaps neighbours: A and the sum are in different register banks where a row ends (worth 1.5%)
+            // 1 swaps two neighbours: A and the sum are in different register banks where a row ends (worth
+            // 1.5% on an H200)
             const int turned = (snakeAt / (TN * (N_ITER / 2)) + 3) % 2;
             const int column = snakeAt ^ turned;
             threadResults[p][column] = fmaf(regM[p][3], lastN[column], threadResults[p][column]);

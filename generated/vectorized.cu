@@ -22,6 +22,8 @@ constexpr int THREADS = (BM / TM) * (BN / TN);  // threads in a block, one for e
 static_assert(BM % TM == 0 && BN % TN == 0, "BM must be a multiple of TM, and BN of TN");
 static_assert(BK % 4 == 0, "BK must be a multiple of 4: A is copied 16 bytes at a time");
 static_assert(BN % 4 == 0, "BN must be a multiple of 4: B is copied 16 bytes at a time");
+static_assert(BM * (BK / 4) == THREADS, "A's tile must be whole passes of the block's threads");
+static_assert(BK * (BN / 4) == THREADS, "B's tile must be whole passes of the block's threads");
 
 // --- Helpers: accesses and instructions by name ------------------------------------------------------------
 
@@ -33,10 +35,13 @@ __device__ __forceinline__ const float4& as_float4(const float* p) { return *rei
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM
 extern "C" __global__ void __launch_bounds__(THREADS)
 vectorized(int M, int N, int K, float alpha, const float* A, size_t lda, const float* B, size_t ldb,
            float beta, float* C, size_t ldc)
 {
+    // alignas: the address is a multiple of this many bytes, as accesses of several elements need
     __shared__ alignas(16) float As[BK][BM];
     __shared__ alignas(16) float Bs[BK][BN];
 
@@ -62,6 +67,8 @@ vectorized(int M, int N, int K, float alpha, const float* A, size_t lda, const f
         const float* tileB = blockB + k0 * ldb;
         alignas(16) float staged[4];
         as_float4(staged) = as_float4(&tileA[innerRowA * lda + innerColA * 4]);
+        // #pragma unroll: the iterations are written one after another, so that indices are constants and
+        // small arrays are registers
         #pragma unroll
         for (int v = 0; v < 4; ++v) As[innerColA * 4 + v][innerRowA] = staged[v];
         as_float4(&Bs[innerRowB][innerColB * 4]) = as_float4(&tileB[innerRowB * ldb + innerColB * 4]);

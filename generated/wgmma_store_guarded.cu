@@ -58,7 +58,8 @@ __device__ __forceinline__ bf16 float_to_bf16(float x)
 // 4 bytes in one access: p must be aligned to 4 bytes.
 __device__ __forceinline__ unsigned int& as_bf16x2(bf16* p) { return *reinterpret_cast<unsigned int*>(p); }
 
-// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address.
+// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address, which
+// must be a multiple of 64: alignas.
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };
 
 // A shared-memory address as PTX instructions take it: 32 bits.
@@ -73,7 +74,8 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the TMA engine.
+// Makes initialised barriers visible: the first fence to the threads of the cluster, the second to the async
+// proxy, which is how the TMA engine accesses shared memory.
 __device__ __forceinline__ void mbarrier_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -113,7 +115,7 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile,
 }
 
 // Starts d += A B: 64 x 256 sums, 16 steps along k, by the four warps of a warp group. A and B are
-// read from shared memory until the group is waited for. Each thread has 128 sums: of row lane / 4 of its
+// read from shared memory until a wait for the group returns. Each thread has 128 sums: of row lane / 4 of its
 // warp's 16 rows, and of the row 8 further down.
 __device__ __forceinline__ void wgmma_m64n256k16(float (&d)[2][64], const bf16* a, const bf16* b)
 {
@@ -225,6 +227,8 @@ __device__ __forceinline__ void tma_load(bf16* dst, const TensorMap* map, int x,
 
 // M: rows of A and C; N: columns of B and C; K: columns of A, rows of B; alpha: scale of A*B; lda, ldb, ldc:
 // elements from one row of A, B, C to the next; beta: scale of C before A*B is added; if 0, C is not read
+// __launch_bounds__: threads per block; the compiler keeps registers per thread so few that a block fits on
+// an SM; __grid_constant__: its address is that of the parameter itself, not of a copy
 extern "C" __global__ void __launch_bounds__(THREADS)
 wgmma_store(int M, int N, int K, float alpha, const bf16* A, size_t lda, const bf16* B, size_t ldb,
             float beta, bf16* C, size_t ldc, const __grid_constant__ TensorMap mapA,
@@ -263,7 +267,7 @@ wgmma_store(int M, int N, int K, float alpha, const bf16* A, size_t lda, const b
         }
         mbarrier_fence();
     }
-    __syncthreads();          // barriers: set up above, waited for below
+    __syncthreads();          // barriers: initialised above, used below
     if (threadIdx.x < 256) {  // consumers: warps 0 to 7
         registers_take232();
 
@@ -292,11 +296,13 @@ wgmma_store(int M, int N, int K, float alpha, const bf16* A, size_t lda, const b
             for (int t = 0; t < tiles; ++t) {
                 mbarrier_wait(&full[stage], parity);  // As, Bs: written by the TMA engine, read below
                 wgmma_fence();  // the sums: used by this thread before, added to by the products below
+                // #pragma unroll: the iterations are written one after another, so that indices are constants
+                // and small arrays are registers
                 #pragma unroll
                 for (int k = 0; k < BK; k += 16) {
                     wgmma_m64n256k16(acc, &As[stage][groupRow][k], &Bs[stage][0][k][0]);
                 }
-                wgmma_commit();   // As, Bs: the products of one tile are waited for together
+                wgmma_commit();   // As, Bs: all products of one tile are one group
                 wgmma_wait(acc);  // As, Bs: read by the products above, which this waits for
                 __syncwarp();     // all lanes are done: the first arrives for them
                 // As, Bs: read by this warp above, overwritten once all warps are here
@@ -321,6 +327,8 @@ wgmma_store(int M, int N, int K, float alpha, const bf16* A, size_t lda, const b
                         #pragma unroll
                         for (int v = 0; v < 2; ++v) out[v] = alpha * acc[p][q * 2 + v];
                         if (beta != 0.0f) {
+                            // alignas: the address is a multiple of this many bytes, as accesses of several
+                            // elements need
                             alignas(4) bf16 old[2];
                             as_bf16x2(old) = as_bf16x2(&blockC[(row + p * 8) * ldc + col + q * 8]);
                             #pragma unroll
@@ -347,7 +355,7 @@ wgmma_store(int M, int N, int K, float alpha, const bf16* A, size_t lda, const b
                 }
             }
             if (threadIdx.x % 128 == 0) {
-                store_commit();  // Cs: the stores of one tile are waited for together
+                store_commit();  // Cs: all stores of one tile are one group
             }
         }
         if (threadIdx.x % 128 == 0) {

@@ -25,7 +25,7 @@ def followed(spec: Spec, problem: Problem) -> Iterator[tuple[str, dict[str, Any]
 
 def _changes(spec: Spec, problem: Problem, way: str) -> Iterator[dict[str, Any]]:
     if found := re.findall(r"'(tile )?(block|warp|thread) ([0-9x]+)'", way):
-        add = re.match(r"add (?!a line)(\w+(?: and \w+)*)", way)
+        add = re.match(r"add (?!a line|the line)(\w+(?: and \w+)*)", way)
         use = spec.use | set(add[1].split(" and ")) if add else spec.use
         yield from ({field: _sizes(sizes), "use": use} for _, field, sizes in found)
     elif found := re.findall(rf"'({TUNED}) ([0-9]+)'", way):
@@ -33,7 +33,7 @@ def _changes(spec: Spec, problem: Problem, way: str) -> Iterator[dict[str, Any]]
         yield from together or [{name: int(value)} for name, value in found]
         if bk := re.match(r"BK ([0-9]+) with", way):
             yield {"block": (*spec.block[:2], int(bk[1])), **{name: int(value) for name, value in found}}
-    elif found := re.match(r"change BK to ([0-9]+)(?: or ([0-9]+))?( and leave unroll out)?", way):
+    elif found := re.match(r"write BK ([0-9]+)(?: or ([0-9]+))?( and leave unroll out)?", way):
         yield from (
             {"block": (*spec.block[:2], int(bk)), **({"unroll": 0} if found[3] else {})}
             for bk in found.groups()[:2]

@@ -342,3 +342,27 @@ def test_run_and_bench_on_the_gpu(
     assert result["device"] == "cuda" and len(result["rungs"]) == len(RUNGS)
     rates = {row["kernel"]: row["gflops"] for row in result["rungs"] if not row["skipped"]}
     assert rates["warptile"] > rates["naive"]
+
+
+def test_ladder_for_another_gpu_counts_and_models_without_running(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ladder", "--gpu", "a100", "--size", "512", "--suite", "bf16"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert words.startswith("512x512x512: exact counts, and times modelled for NVIDIA A100 SXM4 80 GB ")
+    assert (
+        "expected: time modelled for an NVIDIA A100" in words
+        and "not counted: wgmma does not run on NVIDIA A100" in words
+    )
+    assert "`gemmgen explain NAME --size 512x512x512 --gpu a100`" in words
+    assert run(["ladder", "--gpu", "none"]) == 2
+
+
+def test_the_ladder_says_where_the_bottlenecks_that_it_names_hold() -> None:
+    from gemmgen.report.ladder import RECORDED_ON, WORDS_AT, LadderResult, ladder_table
+    from gemmgen.target import GPUS
+
+    for size in (WORDS_AT, (128, 128, 128)):
+        for gpu in ("h200", "l40s"):
+            found = LadderResult(size, {}, [], modelled=GPUS[gpu].title)
+            says = "The bottlenecks are those on" in ladder_table(found)
+            assert says == (size != WORDS_AT or gpu != RECORDED_ON)
+            assert found.to_dict()["bottlenecks_of"] == {"gpu": "h200", "size": [4096, 4096, 4096]}

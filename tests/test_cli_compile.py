@@ -368,3 +368,27 @@ def test_a_warm_compile_loads_no_cuda_no_numpy_and_no_rich(here: Path, tmp_path:
         done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=True)
         loaded = done.stderr.splitlines()[-1]
     assert {"cuda", "numpy", "rich"}.isdisjoint(loaded.split())
+
+
+@pytest.mark.parametrize("name", ["naive", "warptile", "tma", "splitk", "mma", "wgmma", "wgmma_store", "batched"])
+@pytest.mark.parametrize("size", [(1000, 1000, 1000), (1001, 1001, 1001), (1000, 1001, 1000), (1001, 1000, 1000)])
+def test_a_variant_has_one_name_by_which_compile_writes_what_explain_speaks_of(
+    name: str, size: tuple[int, int, int]
+) -> None:
+    from gemmgen.analysis.printed import heading
+    from gemmgen.cuda.emit import emit_cuda
+
+    spec = gemmgen.load(name)
+    found = gemmgen.explain(spec, *size)
+    assert (
+        f"{found.variant} variant" in " ".join(heading(found).split()) and found.to_dict()["variant"] == found.variant
+    )
+    assert gemmgen.emit(spec, variant=found.variant) == emit_cuda(found.ir)
+
+
+@pytest.mark.parametrize(
+    "name", ["fast", "guarded_", "guarded_unaligned_", "guarded_padded", "guarded_padded_C", "Exact"]
+)
+def test_a_variant_that_does_not_exist_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compile", "naive", "--variant", name, "-o", "-"]) == 2
+    assert "exact, guarded, guarded_unaligned" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import gemmgen
 from gemmgen.cli import run
 from gemmgen.cli.pattern import words_of
 from gemmgen.report.banks import LEGEND
@@ -342,3 +343,24 @@ def test_bytes_of_a_lane_are_those_of_its_elements(tmp_path: Path, capsys: pytes
     stores = [line for line in out.splitlines() if ": store to " in line]
     assert len(stores) == 2 and all(", 16 bytes per lane" in line for line in stores)
     assert "load from As, 2 bytes per lane" in out and "lanes load 2 bytes each" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "by"), [("warptile", "float32"), ("mma_pipelined", "bf16 by mma"), ("wgmma", "bf16 by wgmma")]
+)
+def test_the_roofline_is_that_of_what_the_kernel_multiplies_with(name: str, by: str) -> None:
+    from gemmgen.analysis.printed import traffic_text
+
+    found = gemmgen.explain(gemmgen.load(name), 512, 512, 512, gpu="h200")
+    ridge = {"warptile": 64.6, "mma_pipelined": 989.4 * 0.62, "wgmma": 989.4}[name] / 4.22
+    said = " ".join(traffic_text(found).split())
+    assert f"On this GPU, {by} is limited by arithmetic from " in said
+    assert found.ridge == pytest.approx(ridge, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["cpasync", "doublebuffer", "splitk", "tma", "skinny", "mma_pipelined"])
+def test_every_access_that_is_drawn_has_lanes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also the copies of the main loop, which a product of one tile has none of."""
+    assert run(["banks", name, "--json"]) == 0
+    drawn = json.loads(capsys.readouterr().out)
+    assert drawn and all(any(word is not None for word in x["words"]) for x in drawn)

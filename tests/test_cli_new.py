@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import gemmgen
 from gemmgen.cli import run
 from gemmgen.spec.assign import NAMES, assigned
 from gemmgen.spec.ladder import LADDER
+from gemmgen.spec.model import TOGGLES
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +92,7 @@ def test_each_setting_has_a_sheet_whose_example_reads(name: str, capsys: pytest.
     """The example may be illegal for a spec; it is never one that cannot be read."""
     assert run(["settings", name]) == 0
     example = next(line for line in capsys.readouterr().out.splitlines() if "--set" in line).split("--set ")[1]
+    [example] = shlex.split(example)
     try:
         assigned(gemmgen.load("warptile"), [example])
     except gemmgen.SpecError as error:
@@ -137,3 +141,61 @@ def test_completion_is_shown_for_a_shell(here: Path) -> None:
     command = [sys.executable, "-m", "gemmgen", "--show-completion", "bash"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **named})
     assert "_GEMMGEN_COMPLETE" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [("operands", ["A", "B", "C", "accumulate"]), ("tile", ["block", "warp", "thread"]), ("kernel", ["name"])],
+)
+def test_the_first_word_of_a_line_shows_what_the_line_gives(
+    word: str, names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["settings", word]) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"^(\w+): ", out, re.MULTILINE) == names
+    assert run(["settings", "use", "--json"]) == 0
+    assert {row["name"] for row in json.loads(capsys.readouterr().out)} == {t.name for t in TOGGLES}
+
+
+def test_every_way_to_multiply_and_every_entry_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    from gemmgen.isa.epilogue import ROWS
+    from gemmgen.isa.math import NAMES as WAYS
+
+    assert run(["settings", "math"]) == 0
+    out = capsys.readouterr().out
+    forms = {re.sub(r"(wgmma 64x)[0-9]+", r"\1N", name) for name in WAYS}
+    assert len(forms) > 5 and all(f"\n  {form} " in out for form in forms)
+    assert run(["settings", "epilogue"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n  {name}" in out for name in ROWS)
+
+
+def test_every_set_of_help_and_docs_is_one_word_of_a_shell() -> None:
+    """``--set roles=producer 1, consumers 2`` would be three."""
+    root = Path(gemmgen.__file__).parent.parent
+    for path in (root / "README.md", *root.glob("docs/*.md"), *root.glob("gemmgen/cli/*.py"), *root.glob("examples/*")):
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            for found in re.findall(r"--set (?!NAME)(\S+(?: [^-`\n]*)?)", line):
+                name, equals, rest = found.partition("=")
+                if equals and not found.startswith(("'", '"', "{")):
+                    assert name not in ("roles", "math", "epilogue"), f"{path.name}: {line.strip()}"
+                    assert not (name in ("A", "B", "C") and re.match(r"\S+ (row|col)", rest)), f"{path.name}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "gone"),
+    [
+        (["stages=2"], ["# BM x BN x BK", "# WM x WN", "# unroll half", "# for three blocks per SM"], ["Rung 6"]),
+        (["block=128x256x16"], ["256x16", "# BM x BN x BK", "# WM x WN"], ["half of the steps", "three blocks"]),
+        (["min_blocks=2"], ["# unroll half of the steps", "# TM x TN"], ["for three blocks"]),
+        (["float4=off"], ["# TM x TN"], ["half of the steps", "three blocks", "Rung 6"]),
+    ],
+)
+def test_a_changed_copy_keeps_the_comments_that_still_hold(
+    settings: list[str], kept: list[str], gone: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = [part for setting in settings for part in ("--set", setting)]
+    assert run(["new", "mine", "--from", "warptile", *changes, "-o", "-"]) == 0
+    text = capsys.readouterr().out
+    assert [x for x in kept if x not in text] == [] and [x for x in gone if x in text] == []
+    assert assigned(gemmgen.load("warptile"), settings).replace(name="mine") == gemmgen.parse(text)

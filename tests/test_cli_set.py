@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,23 +15,10 @@ import pytest
 
 import gemmgen
 from gemmgen.cli import run
+from gemmgen.cli.app import WITH_SET, app
 from gemmgen.spec.ladder import ladder_path
 
 NAIVE = ladder_path("naive").read_text(encoding="utf-8")
-TAKE_A_SPEC = (
-    "compile",
-    "check",
-    "run",
-    "bench",
-    "tune",
-    "explain",
-    "diff",
-    "ablate",
-    "profile",
-    "banks",
-    "new",
-    "export",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +34,27 @@ def on_stdin(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- --set --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", TAKE_A_SPEC)
-def test_every_command_that_takes_a_spec_has_set(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+COMMANDS = [info.name for info in app.registered_commands if info.name]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_lists_the_commands_that_have_set(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
-    assert "--set NAME=" in capsys.readouterr().out
+    assert bool(re.search("^ +--set NAME=", capsys.readouterr().out, re.MULTILINE)) == (command in WITH_SET)
+    assert run(["--help"]) == 0
+    told = re.search(r"changes a setting of the spec in (.*?);", " ".join(capsys.readouterr().out.split()))
+    assert told and tuple(told[1].replace(" and ", ", ").split(", ")) == WITH_SET
+
+
+@pytest.mark.parametrize("command", [["run", "--device", "sim", "--size", "64"], ["compile"]])
+def test_a_changed_spec_does_not_replace_the_files_of_the_spec_as_written(command: list[str], tmp_path: Path) -> None:
+    first, *options = command
+    assert run([first, "vectorized", *options]) == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.cu")}
+    assert run([first, "vectorized", "--set", "float4=off", "--set", "A=f32 row", *options]) == 0
+    assert {path: path.read_bytes() for path in before} == before
+    new = {path.name for path in tmp_path.rglob("*.cu")} - {path.name for path in before}
+    assert new == {"vectorized_float4_off_A_f32_row.cu", "vectorized_float4_off_A_f32_row_guarded.cu"}
 
 
 def test_the_changed_spec_is_the_one_that_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:

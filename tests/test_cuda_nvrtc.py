@@ -11,6 +11,7 @@ from pipelinehelp import PIPELINES
 from pipelinehelp import kernel as pipeline
 
 from gemmgen.cuda.emit import STATIC_SHARED_BYTES, emit_cuda
+from gemmgen.diagnostics import CompileError
 from gemmgen.ir.expr import Const
 from gemmgen.ir.kernel import Param
 from gemmgen.ir.nodes import Alloc, Array, Fma, Load, Ref, Store
@@ -122,3 +123,35 @@ def test_what_the_ladder_does_not_use_compiles_too() -> None:
 @pytest.mark.parametrize("rows", [8, 4096])
 def test_static_and_dynamic_shared_memory(rows: int) -> None:
     compiled(emit_cuda(tiled(rows=rows)), "tiled", "sm_80")
+
+
+@pytest.mark.parametrize("name", [n for n in LADDER if load(ladder_path(n)).min_blocks])
+def test_a_rung_says_what_min_blocks_does_as_compiled(name: str) -> None:
+    """Its comment says that it limits nothing where the compiler takes as many registers without it."""
+    spec = load(ladder_path(name))
+    texts = [emit_cuda(lower(s)) for s in (spec, spec.replace(min_blocks=0))]
+    with_it, without = (compile_cubin(text, "sm_90", name=name).resources.registers for text in texts)
+    said = " ".join(re.findall(r"#(.*)", ladder_path(name).read_text()))
+    assert ("limits nothing" in said) == (with_it == without), (with_it, without)
+
+
+@pytest.mark.parametrize(
+    ("name", "constant", "value", "message"),
+    [
+        ("vectorized", "BK", 16, "A's tile must be whole passes of the block's threads"),
+        ("smem", "BK", 16, "A's tile must be whole passes of the block's threads"),
+        ("warptile", "BM", 64, ""),  # one pass of A less, all of it copied
+        ("cpasync", "UNROLL", 1, "UNROLL must be even: prefetch takes turns between two sets of registers"),
+        ("pipelined", "UNROLL", 2, "UNROLL must be a multiple of 4: A is loaded 4 steps at a time"),
+        ("splitk", "BK", 20, "A's tile must be whole passes of the block's threads"),
+    ],
+)
+def test_a_constant_that_a_reader_edits_is_refused_where_the_kernel_would_be_wrong(
+    name: str, constant: str, value: int, message: str
+) -> None:
+    text = re.sub(rf"(constexpr int {constant} = )[^;]+;", rf"\g<1>{value};", emit_cuda(lower(load(ladder_path(name)))))
+    try:
+        said = compile_cubin(text, "sm_90", name=name).log
+    except CompileError as error:
+        said = str(error)
+    assert (message in said) if message else not re.search("error|assert", said)

@@ -241,6 +241,29 @@ def test_an_entry_that_contradicts_itself_is_refused(cuda: str, numpy: Any, how:
 # --- matmul ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("cuda", "numpy", "how", "said"),
+    [
+        ("3.0f * x", lambda x: 3 * x, {"lipschitz": 1.0}, "changes 3 times as much as x; give at least that"),
+        ("x * s", lambda x, s: x * s, {"operands": ["s row"], "lipschitz": 2.0}, "s 100 the result changes 100 times"),
+        ("fabsf(x)", lambda x: abs(x), {"lipschitz": 0.5}, "lipschitz is 0.5, and between x"),
+        ("x", lambda x: x, {"lipschitz": -1.0}, "lipschitz is -1.0; it is a number, or None"),
+        ("x", lambda x: x, {"lipschitz": float("nan")}, "lipschitz is nan; it is a number, or None"),
+    ],
+)
+def test_a_lipschitz_constant_that_the_meaning_exceeds_is_refused(
+    cuda: str, numpy: Any, how: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(gemmgen.ArgumentError) as found:
+        gemmgen.epilogue("too_steep", cuda=cuda, numpy=numpy, **how)
+    assert said in str(found.value) and "\n" not in str(found.value)
+
+
+def test_a_lipschitz_constant_that_is_exact_is_taken() -> None:
+    gemmgen.epilogue("as_steep", cuda="3.0f * x", numpy=lambda x: 3 * x, lipschitz=3.0)
+    gemmgen.epilogue("flat", cuda="1.0f", numpy=lambda x: x * 0 + 1, lipschitz=0.0)
+
+
 def test_matmul_fuses_bias_activation_and_residual() -> None:
     random = np.random.default_rng(2)
     a, b, bias, residual = (random.standard_normal(s).astype(np.float32) for s in ((70, 33), (33, 45), (45,), (70, 45)))

@@ -100,7 +100,7 @@ def test_F09_unroll_is_not_proposed_what_another_rule_refuses() -> None:
     lines = "tile block 8x8x15\nuse smem, prefetch\nunroll {}"
     for unroll in (1, 2, 3, 4, 5, 15, 16):
         hint = refused(lines.format(unroll)).hint
-        assert hint.startswith("change BK to 14 or 16 and leave unroll out"), hint
+        assert hint.startswith("write BK 14 or 16 and leave unroll out"), hint
         assert ("or leave prefetch out" in hint) == (15 % unroll == 0)
     for bk in (14, 16):
         gemmgen.parse(f"kernel x\ntile block 8x8x{bk}\nuse smem, prefetch")
@@ -263,3 +263,44 @@ def test_F11_check_gives_no_BK_that_nobody_gave(capsys: pytest.CaptureFixture[st
     assert [line.split(": ")[1:] for line in lines if "warptile.gemm" in line] == [
         ["warptile", "OK, block 128x128x16, 128 threads"]
     ]
+
+
+# --- Tensor cores: all mistakes at once -------------------------------------------------------------------------------
+
+
+TENSOR = [name for name in ladder_names() if gemmgen.load(name).math != "fma"]
+
+
+@pytest.mark.parametrize("name", TENSOR)
+@pytest.mark.parametrize("left", ["math alone", "smem", "warptile", "warptile and smem"])
+def test_the_hints_of_one_check_lead_to_a_legal_spec_of_tensor_cores(name: str, left: str) -> None:
+    """Followed all at once, with nothing that is found only then."""
+    own = gemmgen.load(name)
+    use = frozenset() if left == "math alone" else frozenset(left.split(" and "))
+    spec = replace(
+        own, use=use, warp=None, stages=1, roles=None, persistent=0, cta_swizzle=0, unroll=0, epilogue=(), spans={}
+    )  # fmt: skip
+    changes: dict[str, Any] = {"use": spec.use}
+    for problem in mistakes(spec):
+        way = next(followed(spec, problem))[1]
+        changes |= way | {"use": changes["use"] | way.get("use", frozenset())}
+    assert changes != {"use": spec.use}
+    assert mistakes(replace(spec, **changes)) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "messages"),
+    [
+        (
+            "tile block 120x200x60\ntile warp 32x32\nuse smem, prefetsh",
+            ["BM 120 is not", "BN is 200", "BK 60 makes", "tile warp 32x32: each warp", "unknown toggle 'prefetsh'"],
+        ),
+        ("tile block 128x256", ["needs BK", "needs smem", "needs warptile", "needs tma", "needs smemSwizzle"]),
+    ],
+)
+def test_mistakes_in_the_tiles_of_wgmma_are_reported_whatever_else_is_wrong(lines: str, messages: list[str]) -> None:
+    for operands in ("A bf16 row, B bf16 row, C bf16 row", "A f32 row, B f32 row, C f32 row"):
+        said = str(refused(f"operands {operands}\nmath wgmma 64x256x16\n{lines}"))
+        assert [m for m in messages if m not in said] == []
+        assert ("which wgmma 64x256x16 does not multiply" in said) == ("f32" in operands)
+        assert "tile warp 32x32'" not in said

@@ -88,7 +88,22 @@ def test_a_choice_reads_the_layout_as_it_lies_or_after_copies(layout: Any) -> No
         found = choose_for(*shape, layout=layout, gpu="h200")
         lies = [x for x in ("nn", "nt", "tn", "tt") if served(found.spec, x) is not None]  # type: ignore[arg-type]
         copied = {x for x in lies if all(p == q or q == "t" for p, q in zip(x, layout, strict=True))}
-        assert copied and (found.expected_s is None or found.expected_s > 0)
+        assert copied and found.expected_s is not None and found.expected_s > 0
+        read = "".join("n" if name in found.copied else x for name, x in zip("AB", layout, strict=True))
+        assert served(found.spec, read) is found.swapped  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "tf32"])
+@pytest.mark.parametrize("name", ["a100", "l40s", "h100", "h200", "b200"])
+def test_a_choice_says_for_which_gpu_it_is_what_it_copies_and_how_long_it_takes(name: str, dtype: str) -> None:
+    gpu = GPUS[name]
+    found = choose_for(4096, 4096, 4096, dtype=dtype, layout="nt", gpu=name)
+    assert found.gpu == gpu.title and found.expected_s is not None
+    peak = gpu.fp32_tflops if dtype == "f32" else gpu.tensor_tflops(16 if dtype == "bf16" else 32)
+    assert peak is not None and 2 * 4096**3 / found.expected_s < peak * 1e12  # no faster than the GPU can be
+    said = str(found)
+    assert said.startswith(f"# for {gpu.title}, ") and "expected" in said
+    assert (found.spec.B.order == "row") == ("B copied to rows first" in said)
 
 
 def test_swapped_kernels_compute_the_transposed_product() -> None:

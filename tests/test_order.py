@@ -144,7 +144,7 @@ REDUNDANT = {
     Ordering.ALLOW: "says only how early the next kernel may start: what that reads it waits for by itself",
 }
 """What is derived, and may be left out without a fault: the kind of ordering, and why."""
-SET_UP = "barriers: set up above, waited for below"
+SET_UP = "barriers: initialised above, used below"
 """Redundant where an operand that comes in another way has all threads meet before the first wait for an mbarrier; it
 stands where it does because with TMA alone nothing else has them meet."""
 

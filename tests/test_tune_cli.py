@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -270,3 +272,83 @@ def test_the_model_has_tried_nothing(capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     assert "modelled; none was run" in out and "tried" not in out
     assert "modelled more than 4 times slower than the best" in out and "all of them: coalescing, smem" in out
+
+
+# --- What a spec computes is kept -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        ("warptile", ["B=f32 col"]),
+        ("warptile", ["A=f32 col", "B=f32 col"]),
+        ("warptile", ["C=f32 col"]),
+        ("gemm_bias_gelu", []),
+        ("gemm_bias_gelu", ["B=f32 col"]),
+        ("batched", []),
+    ],
+)
+def test_the_default_space_computes_what_the_spec_does(
+    spec: str, settings: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Layout, epilogue and batches: the winner can take the place of the spec."""
+    from gemmgen.cli.specs import load_specs
+
+    changed = [part for setting in settings for part in ("--set", setting)]
+    assert run(["tune", spec, *changed, "--model", "--size", "512", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    [given] = load_specs([spec], settings)
+    found = [gemmgen.parse(t["spec"]) for t in told["trials"]]
+    assert len(found) > 20
+    for x in found:
+        assert (x.A, x.B, x.C, x.epilogue) == (given.A, given.B, given.C, given.epilogue)
+        assert x.has("batched") == given.has("batched")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--model"], "--model"),
+        (["warptile", "--model"], "SPEC and --model"),
+        (["--set", "stages=2", "--size", "512"], "--set and --size"),
+    ],
+)
+def test_shapes_refuses_by_name_what_it_does_not_take(
+    arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.txt").write_text("512 512 64\n")
+    assert run(["tune", "--shapes", str(tmp_path / "s.txt"), *arguments]) == 2
+    assert capsys.readouterr().err.rstrip().endswith(f"leave out {named}")
+
+
+def test_min_blocks_that_do_not_fit_say_how_many_blocks_do() -> None:
+    from gemmgen.target import gpu
+    from gemmgen.tune.estimate import estimate
+
+    spec = gemmgen.load("warptile").replace(block=(128, 128, 32), min_blocks=3)
+    assert estimate(spec, (512, 512, 512), gpu("t4")).hopeless == "min_blocks 3: an SM has room for 2 blocks"
+
+
+def tune_examples() -> list[str]:
+    """The commands of the docs and of the help that tune a spec of the ladder over values given by --set."""
+    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "gemmgen/cli/tune.py")]
+    lines = [line.partition("#")[0].strip() for text in texts for line in text.splitlines()]
+    return [line for line in lines if re.match(r"gemmgen tune [a-z0-9_]+ --set", line)]
+
+
+@pytest.mark.parametrize("command", tune_examples())
+def test_every_value_of_a_documented_tuning_command_has_a_candidate(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)[1:]
+    asked = words[: words.index("--plot")] if "--plot" in words else words
+    assert run([*asked, "--model", "--plot", "-"]) == 0
+    said = capsys.readouterr().out
+    assert "was left out or failed" not in said
+    settings = [word for word in words if "=" in word]
+    assert len(settings) > 1 and all(f"\n{s.partition('=')[0]}\n" in said for s in settings)
+
+
+def test_there_are_such_commands() -> None:
+    assert len(tune_examples()) >= 2

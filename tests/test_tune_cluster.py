@@ -13,7 +13,7 @@ from tunehelp import FakeBackend
 
 from gemmgen.cli import run
 from gemmgen.cli.shapes import tasks_of
-from gemmgen.diagnostics import GemmgenError
+from gemmgen.diagnostics import ArgumentError, GemmgenError
 from gemmgen.tune.cluster import TRIES, Tuner, _shared, tune_on_ray
 from gemmgen.tune.records import Records
 from gemmgen.tune.share import Task
@@ -98,11 +98,22 @@ def test_tasks_of_a_file_are_of_the_pool_of_their_layout() -> None:
     from gemmgen.api.specs import parse
     from gemmgen.tune.features import layout_of
 
-    cases = read_cases("64 64 64\n64 32 16 nt\n# nothing\n", "f")
+    cases = read_cases("64\n64x32x16 nt\n# nothing\n", "f")
+    assert cases == read_cases("64 64 64 nn  # a comment\n  64 32 16 nt\n", "f")
     one, two = tasks_of(cases, Options())
     assert one.specs is None and two.specs is not None
     assert {layout_of(parse(text)) for text in two.specs} == {"nt"}
     assert Task.from_json(two.to_json()) == two
+
+
+@pytest.mark.parametrize("line", ["64 64", "64x64", "64 64 64 64", "64 nx", "64x64x64nt", "0", "a b c", "-1", "9" * 12])
+def test_a_line_that_is_no_shape_is_named_with_its_number(line: str, tmp_path: Path) -> None:
+    """By every command that reads such a file."""
+    (tmp_path / "s.txt").write_text(f"64\n{line}\n")
+    for command in (["tune"], ["bench"], ["export", "-o", str(tmp_path / "out")]):
+        assert run([*command, "--shapes", str(tmp_path / "s.txt")]) == 2
+    with pytest.raises(ArgumentError, match=r"^f:2: .*size"):
+        read_cases(f"64\n{line}\n", "f")
 
 
 def test_drawn_shapes_are_the_same_every_time_and_of_every_layout() -> None:

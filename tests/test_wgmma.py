@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
@@ -157,3 +158,17 @@ def test_an_architecture_without_it_says_what_is_needed() -> None:
         assert architecture_problem(made, arch) is not None, arch
     assert "wgmma" in str(architecture_problem(made, "sm_100"))
     assert lower(made).target("sm_90") == "sm_90a"
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w not in ("plain", "split")])
+def test_tiles_that_do_not_fit_are_all_named_with_their_bytes(way: str) -> None:
+    """C's own tile too, where the TMA engine stores it: the parts add up to a number over the limit."""
+    bm, use, _, more = WAYS[way]
+    text = TEXT.format(bm=bm, use=use, stages=8, more=more, dtype="bf16", out="f32", a="row", b="row", c="row")
+    text = text.replace("block 64x64", "block 64x256").replace("block 128x64", "block 128x256")
+    with pytest.raises(gemmgen.SpecError, match="bytes of shared memory") as caught:
+        gemmgen.parse(text.replace("16x64", "16x256").replace("wgmma 64x64", "wgmma 64x256"))
+    message = caught.value.message
+    [total], [parts] = re.findall(r"need (\d+) bytes", message), re.findall(r"shared memory \((.*?)\)", message)
+    assert sum(int(part.split()[1]) for part in parts.split(" + ")) == int(total) > 232448
+    assert ("Cs" in parts) == ("tmaStore" in use)

@@ -239,7 +239,7 @@ def profile_dict(e: Explanation, values: Mapping[str, float]) -> dict[str, Any]:
     compiled = as_compiled(e.counts, e.loop)
     return {
         "kernel": e.ir.name,
-        "variant": e.ir.variant.label,
+        "variant": e.variant,
         "size": list(e.size),
         "beta": e.beta,
         "counts": [

@@ -90,6 +90,19 @@ class Explanation:
         return beside_bytes(self.ir, self.size)
 
     @property
+    def variant(self) -> str:
+        """The name of the kernel's variant, by which ``gemmgen compile --variant`` writes it."""
+        return self.ir.variant.label if self.ir.program is None else self.ir.program.named(self.ir.variant)
+
+    @property
+    def ridge(self) -> float:
+        """flop per byte of DRAM traffic above which arithmetic, by what the kernel multiplies with, can limit it."""
+        from gemmgen.analysis.model import tensor_rate
+
+        rate = None if self.spec.way.plain else tensor_rate(self.gpu, self.ir)
+        return self.gpu.ridge if rate is None else self.gpu.ridge_at(rate)
+
+    @property
     def flops(self) -> int:
         """2 M N K."""
         return flops(self.size)
@@ -151,7 +164,7 @@ class Explanation:
             "kernel": self.ir.name,
             "size": list(self.size),
             "gpu": self.gpu.name,
-            "variant": self.ir.variant.label,
+            "variant": self.variant,
             "blocks": self.blocks,
             "threads_per_block": self.ir.threads,
             "shared_bytes": self.ir.shared_bytes,

@@ -161,10 +161,16 @@ def _tensor_s(run: Run) -> float:
     flops = run.counts.math.get("tensor", 0)
     if not flops:
         return 0.0
-    rate = run.gpu.tensor_tflops(run.ir.matrix("A").dtype.bits)
-    if rate and any(isinstance(s, Call) and s.row.name.startswith("mma_") for s in walk(run.ir.body)):
-        rate *= run.gpu.limits.mma_share
+    rate = tensor_rate(run.gpu, run.ir)
     return flops / (rate * TERA) if rate else inf
+
+
+def tensor_rate(gpu: Gpu, ir: KernelIR) -> float | None:
+    """TFLOP/s that a kernel's instructions of the tensor cores can reach; None where the GPU has none of that type."""
+    rate = gpu.tensor_tflops(ir.matrix("A").dtype.bits)
+    if rate and any(isinstance(s, Call) and s.row.name.startswith("mma_") for s in walk(ir.body)):
+        rate *= gpu.limits.mma_share
+    return rate
 
 
 def _l2_bytes(run: Run) -> int:

@@ -87,7 +87,7 @@ def _why(e: Explanation, of: Bottleneck) -> str:
             return _why_shared(e.counts, e.intensity.flop_per_shared_load)
         case "dram":
             ideal = e.intensity.ideal or 0.0
-            return f"Moving each matrix once gives {ideal:.1f} flop/byte; this GPU needs {e.gpu.ridge:.1f}."
+            return f"Moving each matrix once gives {ideal:.1f} flop/byte; this GPU needs {e.ridge:.1f}."
         case "latency":
             return _why_latency(e)
         case _:

@@ -49,9 +49,7 @@ def heading(e: Explanation) -> str:
     if e.spec.persistent and e.blocks:
         most = -(-e.run.computed // e.blocks)
         blocks += f", at most {counted(most, 'tile')} of C per block"
-    return wrapped(
-        f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.ir.variant.label} variant, {blocks}"
-    )
+    return wrapped(f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, on {e.gpu.title}: {e.variant} variant, {blocks}")
 
 
 def verdict_text(e: Explanation) -> str:
@@ -188,7 +186,8 @@ def traffic_text(e: Explanation) -> str:
         ["DRAM, each matrix once", size_text(compulsory_bytes(e.size, e.beta, e.items, e.beside)), i.ideal],
         ["for comparison: two loads per FMA", size_text(e.flops * (e.items[0] + e.items[1]) // 2), i.naive],
     ]
-    ridge = f"On this GPU, float32 is limited by arithmetic from {e.gpu.ridge:.1f} flop/byte of DRAM traffic on."
+    by = "float32" if e.spec.way.plain else f"{e.spec.A.dtype} by {e.spec.math.split()[0]}"
+    ridge = f"On this GPU, {by} is limited by arithmetic from {e.ridge:.1f} flop/byte of DRAM traffic on."
     return f"{format_table(['traffic', 'bytes', 'flop/byte'], rows)}\n{wrapped(ridge)}"
 
 

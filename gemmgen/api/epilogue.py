@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ TAKEN = frozenset(
     """.split()  # noqa: SIM905
 )
 """Names that the emitted text, or the call of a kernel, uses for something else."""
+STEPS = (0.0, 1e-4, -1e-4, 0.05, -0.05, 0.3, -0.3)
+"""How far beside the points the slope is tried too."""
 TRIED = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 20.0, -20.0, 1e-6, 100.0)
 SLACK = 4.0  # times an own bound that text and meaning may differ: each has its own library
 HOST_FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-ffp-contract=off", "-w")
@@ -55,7 +58,8 @@ def epilogue(
     is left out), ``row``, ``tensor`` (one for all of C) or ``matrix``; a type is C's where it is left out, else
     as ``f32``. A call of the kernel takes each by its name.
 
-    ``lipschitz`` bounds the change of the result by that of x; where it is None, ``verify`` finds it around each value.
+    ``lipschitz`` bounds the change of the result by that of x, and is checked around the points that are tried; where
+    it is None, ``verify`` finds it around each value.
     The result is taken to be within ``roundings`` units of 2^-24 of itself and of x. ``flops`` is its cost per element.
 
     The text is compiled by NVRTC and, where there is a C++ compiler, run on the host and compared with ``numpy``.
@@ -78,6 +82,7 @@ def epilogue(
     known = REGISTERED.get(name)
     if known is None:
         _check(text, len(inputs), roundings)
+        _check_lipschitz(text, [x.name for x in inputs], lipschitz)
     try:
         REGISTERED.add(row, key)
     except ValueError:
@@ -137,6 +142,34 @@ def _check(made: Function, operands: int, roundings: float) -> None:
     got = _on_host(made, given)
     if got is not None:
         _compare(made, "the text", got, want, given, roundings)
+
+
+def _check_lipschitz(made: Function, operands: Sequence[str], most: float | None) -> None:
+    """Raise ArgumentError where the result changes by more than ``lipschitz`` says, between neighbours of the points
+    that are tried: ``verify`` would take right results for wrong ones."""
+    import numpy as np
+
+    if most is None:
+        return
+    if isinstance(most, bool) or not isinstance(most, int | float) or not 0 <= most < float("inf"):
+        raise ArgumentError(f"{made.name}: lipschitz is {shown(most)}; it is a number, or None")
+    xs, worst, where = np.unique([x + step for x in TRIED for step in STEPS]), 0.0, ""
+    for tried in product(TRIED, repeat=min(len(operands), 2)):
+        beside = [*tried, *[tried[-1]] * (len(operands) - len(tried))] if operands else []
+        with np.errstate(all="ignore"):
+            y = _meant(made, [xs, *(np.full_like(xs, v) for v in beside)])
+            dx, dy = np.diff(xs), np.abs(np.diff(y))
+            noise = 8 * np.finfo(np.float64).eps * (np.abs(y[1:]) + np.abs(y[:-1]) + np.abs(xs[1:]))
+            steep = np.where(np.isfinite(dy) & (dy > most * dx * (1 + 1e-6) + noise), dy / dx, 0.0)
+        i = int(np.argmax(steep))
+        if steep[i] > worst:
+            at = "".join(f", {name} {value:g}" for name, value in zip(operands, beside, strict=True))
+            worst, where = float(steep[i]), f"x {xs[i]:.9g} and {xs[i + 1]:.9g}{at}"
+    if worst:
+        raise ArgumentError(
+            f"{made.name}: lipschitz is {most:g}, and between {where} the result changes {worst:.3g} times as much as "
+            "x; give at least that, or leave lipschitz out"
+        )
 
 
 def _meant(made: Function, given: list[Floats]) -> Floats:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import ArgumentError, Problem, SpecError, one_of, shown
-from gemmgen.ir.variant import VARIANTS, Variant
+from gemmgen.ir.variant import VARIANTS, WIDEST, Variant, variant_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,17 +100,23 @@ def variants(spec: Spec, **choices: Iterable[Any]) -> Iterator[Spec]:
 
 
 def variant_named(variant: str | Variant) -> Variant:
-    """The variant "exact", "guarded" or "guarded_unaligned". Raises ArgumentError for any other name."""
+    """The variant "exact", "guarded" or "guarded_unaligned", or of a name that ``explain`` prints. Raises ArgumentError
+    for any other name."""
     if isinstance(variant, Variant):
         return variant
-    return VARIANTS[one_of("variant", variant, VARIANTS)]
+    found = variant_of(variant) if isinstance(variant, str) else None
+    return found or VARIANTS[one_of("variant", variant, VARIANTS)]
 
 
 def lower(spec: Spec, variant: str | Variant = "exact") -> KernelIR:
     """The kernel IR of a spec: the program of one thread. Raises SpecError where the spec fits no GPU."""
     from gemmgen.lower import lower as lower_spec
 
-    return lower_spec(checked(spec), variant_named(variant))
+    found = variant_named(variant)
+    if isinstance(variant, str) and variant not in VARIANTS:  # its narrow accesses are of one element
+        items = {x.name: x.dtype.bytes for x in checked(spec).matrices}
+        found = replace(found, align=tuple((x, min(n, items[x]) if n < WIDEST else n) for x, n in found.align))
+    return lower_spec(checked(spec), found)
 
 
 def architecture(arch: str, spec: Spec) -> str:

@@ -35,8 +35,18 @@ a person can read, compiles and runs it (on a GPU, or in a simulator where there
 Start with:  gemmgen run warptile
 """
 
-EPILOG = "Exit status: 0 success; 1 a wrong result, a failed run or something missing; 2 a mistake in a spec or on the \
+WITH_SET = (
+    "compile", "check", "run", "bench", "tune", "explain", "diff", "ablate", "profile", "banks", "report", "picture",
+    "play", "export", "new",
+)  # fmt: skip
+"""The commands that take --set."""
+
+EPILOG = (
+    f"--set NAME=VALUE changes a setting of the spec in {', '.join(WITH_SET[:-1])} and {WITH_SET[-1]}; `gemmgen \
+settings` lists the settings. "
+    + "Exit status: 0 success; 1 a wrong result, a failed run or something missing; 2 a mistake in a spec or on the \
 command line; 130 interrupted."
+)
 
 app = typer.Typer(
     name="gemmgen",

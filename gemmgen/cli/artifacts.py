@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,23 +28,34 @@ WRITTEN = ("exact", "guarded")
 @dataclass(frozen=True)
 class Text:
     """One CUDA text: a kernel of a spec in one variant, and the architecture to compile it for. ``stem`` names its
-    files."""
+    files: a spec changed by ``--set`` has files of its own, which do not replace those of the spec as it is written."""
 
     spec: Spec
     ir: KernelIR
     source: str
     arch: str
+    variant: str
 
     @property
     def stem(self) -> str:
-        label = self.ir.variant.label
-        plain = label == "exact" or (self.beside and label in WRITTEN)
-        return self.ir.name if plain else f"{self.ir.name}_{label}"
+        plain = self.variant == "exact" or (self.beside and self.variant in WRITTEN)
+        stem = f"{self.ir.name}{changed(self.spec)}"
+        return stem if plain else f"{stem}_{self.variant}"
 
     @property
     def beside(self) -> bool:
         """Whether it is a kernel before or after the main one; it knows no tiles, so its text is that of any size."""
         return self.ir.part != "main"
+
+
+def changed(spec: Spec) -> str:
+    """The settings of ``--set`` as the end of a file's name: ``_float4_off``. Empty where there are none, or only a new
+    name, which names the files itself."""
+    settings = [setting.strip("'") for setting in spec.filename.split(" --set ")[1:]]
+    kept = [
+        re.sub(r"[^A-Za-z0-9]+", "_", setting).strip("_") for setting in settings if not setting.startswith("name=")
+    ]
+    return "".join(f"_{setting}" for setting in kept)
 
 
 def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRITTEN) -> list[Text]:
@@ -63,10 +75,10 @@ def texts(specs: Sequence[Spec], arch: str | None, variants: Sequence[str] = WRI
             raise exits.UsageError(f"{escaped(spec.filename)}: {problem}; or choose another architecture with --arch")
         for note in spec.notes:
             output.say(f"{escaped(spec.filename)}: note: {note}")
-        kernels = [gemmgen.lower(spec, variant) for variant in variants]
-        beside = [ir for main in kernels for ir in main.kernels if ir is not main]
-        for ir in (*kernels, *beside):
-            text = Text(spec, ir, emit_cuda(ir), ir.target(target))
+        kernels = [(gemmgen.lower(spec, variant), variant) for variant in variants]
+        beside = [(ir, variant) for main, variant in kernels for ir in main.kernels if ir is not main]
+        for ir, variant in (*kernels, *beside):
+            text = Text(spec, ir, emit_cuda(ir), ir.target(target), variant)
             other = made.setdefault(text.stem, text)
             if other.source != text.source or other.spec is not spec:
                 raise exits.UsageError(_clash(other.spec, spec, text.stem))
@@ -208,7 +220,7 @@ def resources_of(text: Text, compiled: Compiled) -> Resources:
     except ArgumentError:
         pass  # an architecture that NVRTC knows and the table of limits does not
     return Resources(
-        ir.name, ir.variant.label, text.arch, found.registers, found.spill_bytes, ir.shared_bytes, ir.threads,
+        ir.name, text.variant, text.arch, found.registers, found.spill_bytes, ir.shared_bytes, ir.threads,
         blocks, limiter,
     )  # fmt: skip
 

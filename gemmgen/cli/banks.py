@@ -104,6 +104,7 @@ def maps_of(
     if WARP * warp >= ir.threads:
         raise exits.UsageError(f"--warp is {warp}; a block of {spec.name} has {-(-ir.threads // WARP)} warps, from 0")
     m, n, k = (max(1, part) for part in spec.block)
+    k *= 2 * spec.stages * spec.split_k  # tiles enough that the main loop, too, copies one
     scalars = {"M": m, "N": n, "K": k, "lda": max(m, k), "ldb": max(n, k), "ldc": max(m, n)}
     found = dict(enumerate((x.access for x in shared_accesses(ir, scalars)), start=1))
     if not found and spec.way.by_group:

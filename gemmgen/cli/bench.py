@@ -51,7 +51,7 @@ def bench(
     ] = None,
     shapes: Annotated[
         Path | None,
-        typer.Option("--shapes", metavar="FILE", help="As --suite, at the shapes of a file: lines of M N K LAYOUT."),
+        typer.Option("--shapes", metavar="FILE", help="As --suite, at the shapes of a file. A line: MxNxK LAYOUT."),
     ] = None,
     layout: Annotated[
         str | None,

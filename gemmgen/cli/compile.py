@@ -13,7 +13,7 @@ import typer
 from gemmgen.cli import artifacts, exits, output
 from gemmgen.cli.artifacts import Text
 from gemmgen.cli.files import named
-from gemmgen.cli.options import Arch, Emit, Json, Set, Specs, VariantName
+from gemmgen.cli.options import Arch, Emit, Json, Set, Specs, parse_variant
 from gemmgen.cli.specs import load_specs
 
 STDOUT = "-"
@@ -45,8 +45,14 @@ def compile_specs(
         ),
     ] = Emit.cuda,
     variant: Annotated[
-        VariantName | None,
-        typer.Option("--variant", help="One variant only; default: exact and guarded, on stdout exact."),
+        str | None,
+        typer.Option(
+            "--variant",
+            metavar="NAME",
+            parser=parse_variant,
+            help="exact, guarded, guarded_unaligned, or as gemmgen explain names it; default: exact and guarded, on "
+            "stdout exact.",
+        ),
     ] = None,
     settings: Set = None,
     json: Json = False,
@@ -71,7 +77,7 @@ def compile_specs(
     if output_to == STDOUT and json:
         raise exits.UsageError("stdout takes the text or the JSON, not both; name a directory with -o")
     printed = output_to == STDOUT
-    names = [variant.value] if variant else list(artifacts.WRITTEN[:1] if printed else artifacts.WRITTEN)
+    names = [variant] if variant else list(artifacts.WRITTEN[:1] if printed else artifacts.WRITTEN)
     wanted = artifacts.texts(load_specs(specs, settings), arch, names)
     folder = named("--output", DEFAULT_FOLDER if output_to is None else output_to)
     if not printed:
@@ -121,5 +127,5 @@ def measured(wanted: Sequence[Text]) -> tuple[list[artifacts.Resources], str]:
 def described(text: Text, path: Path) -> dict[str, Any]:
     from gemmgen.cuda.header import launch_dict
 
-    found = {"kernel": text.ir.name, "variant": text.ir.variant.label, "file": str(path)}
+    found = {"kernel": text.ir.name, "variant": text.variant, "file": str(path)}
     return found | {"launch": launch_dict(text.ir)}

@@ -9,7 +9,8 @@ import typer
 
 from gemmgen.cli import exits, output
 from gemmgen.cli.files import named
-from gemmgen.cli.options import Arch, Json, Set, Size, parse_size
+from gemmgen.cli.options import Arch, Json, Set
+from gemmgen.cli.shapes import read_shapes
 from gemmgen.cli.specs import load_specs
 from gemmgen.diagnostics import escaped
 
@@ -30,8 +31,7 @@ def export(
         typer.Option(
             "--shapes",
             metavar="FILE",
-            help="A file with a size MxNxK per line: export the kernels that gemmgen.matmul uses for them, and their "
-            "choice.",
+            help="Export the kernels that gemmgen.matmul uses for a file of shapes, and their choice. A line: MxNxK.",
         ),
     ] = None,
     settings: Set = None,
@@ -52,11 +52,11 @@ def export(
 
     if not specs and shapes is None:
         raise exits.UsageError("there is nothing to export; name a spec, or give --shapes FILE")
-    sizes = [] if shapes is None else read_shapes(named("--shapes", shapes))
+    sizes = [] if shapes is None else rows_only(named("--shapes", shapes))
     folder = named("--output", output_to)
     loaded = load_specs(specs or [], settings)
     with output.progress(f"compiling for {escaped(str(folder))}"):
-        paths = write_project(loaded, folder, arch, shapes=[(s.m, s.n, s.k) for s in sizes])
+        paths = write_project(loaded, folder, arch, shapes=sizes)
     if json:
         output.print_json({"folder": str(folder), "files": [str(path) for path in paths]})
     else:
@@ -67,17 +67,11 @@ def export(
     return exits.OK
 
 
-def read_shapes(path: Path) -> list[Size]:
-    """The sizes of a file, one per line; ``#`` starts a comment. Raises UsageError with the line, and OSError."""
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        try:
-            found.append(parse_size(text))
-        except typer.BadParameter as error:
-            raise exits.UsageError(f"{escaped(str(path))}:{number}: {error.message}") from error
-    if not found:
-        raise exits.UsageError(f"{escaped(str(path))} has no size; write one per line, like 4096x4096x512")
-    return found
+def rows_only(path: Path) -> list[tuple[int, int, int]]:
+    """The sizes of a file of shapes. Raises UsageError for a layout that an export does not choose for."""
+    found = read_shapes(path)
+    for shape, layout in found:
+        if layout != "nn":
+            size = "x".join(map(str, shape))
+            raise exits.UsageError(f"{escaped(str(path))}: {size} {layout}: an export chooses for A and B by rows, nn")
+    return [shape for shape, _ in found]

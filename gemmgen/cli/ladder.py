@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gemmgen.cli import exits, output
+from gemmgen.cli.completion import complete_gpu
 from gemmgen.cli.files import check_writable, write_file
 from gemmgen.cli.memory import refuse_too_large
 from gemmgen.cli.options import Json, Size, parse_size
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 ON_GPU = Size(4096, 4096, 4096)
 SIMULATED = Size(256, 256, 256)
-MODELLED = "h200"
-"""The GPU whose recorded times stand beside the counts."""
 
 
 def ladder(
@@ -37,6 +36,15 @@ def ladder(
     suite: Annotated[
         str, typer.Option("--suite", metavar="TYPE", help="f32: by multiply-adds; bf16: by tensor cores.")
     ] = "f32",
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME",
+            help="Run nothing: exact counts, and times modelled for a GPU of `gemmgen gpus`.",
+            autocompletion=complete_gpu,
+        ),
+    ] = None,
     json: Json = False,
     report: Annotated[
         Path | None,
@@ -58,12 +66,15 @@ def ladder(
 
       gemmgen ladder --suite bf16
 
+      gemmgen ladder --gpu a100 --size 2048
+
       gemmgen ladder --report ladder.html
 
     The report needs no GPU: without one it counts exactly what the kernels do at any size, and models their times.
     """
     from gemmgen.report.ladder import LADDERS, ladder_table
     from gemmgen.runtime.device import current
+    from gemmgen.target import gpu as gpu_named
     from gemmgen.text.wrap import wrapped
 
     if suite not in LADDERS:
@@ -72,22 +83,27 @@ def ladder(
         raise exits.UsageError("--report and --chart show the ladder of f32")
     if chart is not None:
         return charted(chart)
-    gpu, rungs = current(), LADDERS[suite]
+    here, rungs = current() if gpu is None else None, LADDERS[suite]
     if report is not None:
         from gemmgen.cli.ladder_report import written
-        from gemmgen.report.page import require
+        from gemmgen.report.page import modelled_gpu, require
 
+        row = modelled_gpu(here.name if here else None) if gpu is None else gpu_named(gpu)
         require()
         check_writable(report)
-        run = None if gpu is None else timed_ladder(size or ON_GPU, rungs)
-        result = written(report, size or ON_GPU, gpu.name if gpu else None, run)
+        run = None if here is None else timed_ladder(size or ON_GPU, rungs)
+        result = written(report, size or ON_GPU, row, run)
+    elif gpu is not None:
+        from gemmgen.cli.ladder_report import modelled
+
+        result = modelled(size or ON_GPU, rungs, gpu_named(gpu))
     else:
-        result = counted_ladder(size or SIMULATED, rungs) if gpu is None else timed_ladder(size or ON_GPU, rungs)
+        result = counted_ladder(size or SIMULATED, rungs) if here is None else timed_ladder(size or ON_GPU, rungs)
     wrong = [line.rung.spec for line in result.rungs if not line.verified]
     if json:
         output.print_json(result.to_dict())
     else:
-        where = place(gpu.name if gpu else None, report is not None)
+        where = place(here.name if here else None, report is not None, gpu and result.modelled)
         output.result(f"{wrapped(f'{Size(*result.size)}{where}')}\n\n{ladder_table(result)}")
     if wrong:
         output.say(f"error: wrong results: {', '.join(wrong)}")
@@ -106,12 +122,14 @@ def charted(path: Path) -> int:
     return exits.OK
 
 
-def place(gpu: str | None, report: bool) -> str:
-    """What the figures are of, after the size."""
+def place(gpu: str | None, report: bool, asked: str | None = None) -> str:
+    """What the figures are of, after the size. ``asked``: the GPU that was named, on which nothing is run."""
     from gemmgen.runtime.device import why_none
 
     if gpu:
         return f" on {gpu}"
+    if asked:
+        return f": exact counts, and times modelled for {asked}"
     if report:
         return f": exact counts; not timed here, because {why_none()}"
     return f" on the simulator, because {why_none()}: counts, not times"
@@ -123,7 +141,7 @@ def counted_ladder(size: Size, rungs: Sequence[Rung]) -> LadderResult:
 
     import gemmgen
     from gemmgen.cli.machine import machine
-    from gemmgen.report.ladder import LadderResult
+    from gemmgen.report.ladder import RECORDED_ON, LadderResult
     from gemmgen.spec.ladder import ladder_path
     from gemmgen.target import gpu
 
@@ -138,13 +156,13 @@ def counted_ladder(size: Size, rungs: Sequence[Rung]) -> LadderResult:
             shown.update(f"simulating {rung.spec} at {size}")
             m, n, k = rung.size(size)
             lines.append(counted(rung, size, a[:m, :k], b[:k, :n]))
-    return LadderResult(size, machine(), lines, modelled=gpu(MODELLED).title)
+    return LadderResult(size, machine(), lines, modelled=gpu(RECORDED_ON).title)
 
 
 def counted(rung: Rung, size: Size, a: object, b: object) -> RungResult:
     import gemmgen
     from gemmgen.analysis.recorded import measured_time
-    from gemmgen.report.ladder import Counted, RungResult
+    from gemmgen.report.ladder import RECORDED_ON, Counted, RungResult
     from gemmgen.spec.ladder import ladder_path
     from gemmgen.target import gpu
 
@@ -153,7 +171,7 @@ def counted(rung: Rung, size: Size, a: object, b: object) -> RungResult:
     if done.faults:
         raise SimulationFault(done.faults)
     verified = gemmgen.verify(done.C, a, b, spec=spec).ok
-    found = measured_time(spec, rung.size(size), gpu(MODELLED))
+    found = measured_time(spec, rung.size(size), gpu(RECORDED_ON))
     recorded = found.seconds if found else None
     return RungResult(rung, verified, counted=Counted.of(done.counters), recorded_s=recorded)
 

@@ -63,7 +63,7 @@ def new(
 
 
 def text_of(name: str, rung: str, settings: list[str]) -> str:
-    """The text of the new spec. A copy without changes keeps the comments of the rung's lines."""
+    """The text of the new spec, with the comments of the rung's lines; after changes, with those that still hold."""
     import gemmgen
     from gemmgen.cli.specs import find_rung, with_settings
 
@@ -71,7 +71,9 @@ def text_of(name: str, rung: str, settings: list[str]) -> str:
     base = gemmgen.load(path)
     start = base.replace(name=name, filename=f"{name}.gemm", comment=f"Made from {base.name}.")
     changed = with_settings(start, settings) if settings else start
-    return commented(changed, base, path) if not settings else changed.replace(comment=start.comment).to_text()
+    if not settings:
+        return commented(changed, base, path)
+    return still_commented(changed.replace(comment=start.comment), base, path)
 
 
 def commented(spec: Spec, base: Spec, path: Path) -> str:
@@ -80,6 +82,33 @@ def commented(spec: Spec, base: Spec, path: Path) -> str:
     at = base.spans["kernel"].line - 1
     lines[at] = lines[at].replace(base.name, spec.name, 1)
     return "".join([f"# A copy of {base.name}:\n", *lines])
+
+
+def still_commented(spec: Spec, base: Spec, path: Path) -> str:
+    """The text of a changed spec, with the rung's comments behind its lines: the names of a tile's sizes hold for any;
+    what else is said of a line holds where neither it nor a tile or a toggle has changed. What the rung is about is
+    left out."""
+    from gemmgen.spec.model import PARTS
+
+    said: dict[str, tuple[list[str], str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        words, mark, comment = line.partition("#")
+        if mark and words.strip():
+            said[_start(words)] = words.split(), f"#{comment}"
+    same = (spec.block, spec.warp, spec.thread, spec.use) == (base.block, base.warp, base.thread, base.use)
+    lines = []
+    for line in spec.to_text().splitlines():
+        was, comment = said.get(_start(line), ([], ""))
+        legend = line.startswith("tile") and any(part in comment for part in PARTS)
+        kept = comment if comment and (legend or (same and was == line.split())) else ""
+        lines.append(f"{line:<29} {kept}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _start(line: str) -> str:
+    """How the line of a setting begins, which tells it from the others."""
+    words = line.split()
+    return " ".join(words[:2] if words[:1] == ["tile"] else words[:1])
 
 
 def shown(path: Path) -> str:

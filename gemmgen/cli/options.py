@@ -75,12 +75,15 @@ class Emit(StrEnum):
     sass = "sass"
 
 
-class VariantName(StrEnum):
-    """Which text of a spec."""
+def parse_variant(text: str) -> str:
+    """A variant's name. Raises typer.BadParameter."""
+    from gemmgen.ir.variant import VARIANTS, variant_of
 
-    exact = "exact"
-    guarded = "guarded"
-    guarded_unaligned = "guarded_unaligned"
+    if variant_of(text) is None:
+        raise typer.BadParameter(
+            f"{text!r} is not one of {', '.join(VARIANTS)}, nor a name that gemmgen explain prints"
+        )
+    return text
 
 
 SPEC_HELP = "A spec file, the name of a rung of the ladder, such as warptile, or - for stdin."

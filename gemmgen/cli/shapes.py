@@ -21,6 +21,13 @@ SECONDS = 400.0
 """Of a calibration."""
 
 
+def read_shapes(path: Path) -> list[tuple[Shape, Layout]]:
+    """The shapes of a file, each with its layout (see docs/commands.md). Raises ArgumentError, and OSError."""
+    from gemmgen.tune.suite import read_cases
+
+    return read_cases(path.read_text(encoding="utf-8", errors="replace"), str(path))
+
+
 def tasks_of(cases: Sequence[tuple[Shape, Layout]], options: Any) -> list[Task]:
     """A task for each shape: the default space where A and B lie by rows, else the pool of the layout."""
     from gemmgen.tune.features import layout_of
@@ -37,9 +44,8 @@ def tasks_of(cases: Sequence[tuple[Shape, Layout]], options: Any) -> list[Task]:
 def tune_shapes(path: Path, options: Any, gpus: int, records: Path | None, ray: str | None, *, json: bool) -> int:
     """Tune every shape of a file; 1 where one was not tuned. What is recorded is not measured again."""
     from gemmgen.tune.records import default_path
-    from gemmgen.tune.suite import read_cases
 
-    cases = list(dict.fromkeys(read_cases(path.read_text(encoding="utf-8"), str(path))))
+    cases = list(dict.fromkeys(read_shapes(path)))
     tasks, book = tasks_of(cases, options), records or default_path()
     with output.progress("tuning") as shown:
         if ray is not None:

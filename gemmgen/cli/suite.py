@@ -42,9 +42,9 @@ def bench_suite(name: str, sizes: Sequence[tuple[int, int, int]] | None, layouts
 
 def bench_shapes(path: Path, layouts: str | None, plot: str | None, *, json: bool) -> int:
     """The same for the shapes of a file. ``layouts``, where given, replace those of the file."""
-    from gemmgen.tune.suite import read_cases
+    from gemmgen.cli.shapes import read_shapes
 
-    cases = read_cases(path.read_text(encoding="utf-8"), str(path))
+    cases = read_shapes(path)
     if layouts is not None:
         cases = [(shape, layout) for layout in layouts_named(layouts) for shape in dict.fromkeys(s for s, _ in cases)]
     return bench_cases(path.stem, cases, plot, json=json)

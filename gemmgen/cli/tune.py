@@ -16,6 +16,7 @@ from gemmgen.cli.options import Json, Size, Sizes, parse_sizes
 from gemmgen.cli.settings import divided, parse_settings
 from gemmgen.cli.specs import load_specs
 from gemmgen.diagnostics import escaped
+from gemmgen.text.numbers import listed
 
 if TYPE_CHECKING:
     from gemmgen.spec.model import Spec
@@ -76,7 +77,7 @@ def tune(
     ] = False,
     shape_file: Annotated[
         Path | None,
-        typer.Option("--shapes", metavar="FILE", help="Tune the shapes of a file, lines of M N K LAYOUT; resumable."),
+        typer.Option("--shapes", metavar="FILE", help="Tune the shapes of a file; resumable. A line: MxNxK LAYOUT."),
     ] = None,
     ray: Annotated[
         str | None,
@@ -116,7 +117,7 @@ def tune(
 
       gemmgen tune --size 1000x1000x1000 --export fast.gemm
 
-      gemmgen tune warptile --set stages=1,2 --set prefetch=on,off --plot tune.svg
+      gemmgen tune warptile --set stages=1,2 --set min_blocks=2,3 --plot tune.svg
 
       gemmgen tune --size 512,1024,8x4096x4096 --gpus 2
 
@@ -137,9 +138,10 @@ def tune(
         from gemmgen.cli.shapes import tune_shapes
 
         if specs or settings or sizes is not None or model:
-            raise exits.UsageError(
-                "--shapes tunes the pool's kernels at a file's shapes; leave out specs, --set and --size"
-            )
+            extra = {"SPEC": specs, "--set": settings, "--size": sizes is not None, "--model": model}
+            left_out = listed([name for name, there in extra.items() if there])
+            why = "measures kernels of gemmgen.matmul at the shapes of a file"
+            raise exits.UsageError(f"--shapes {why}; leave out {left_out}")
         return tune_shapes(shape_file, how(search, timings, seed, warm), gpus, records, ray, json=json)
     if show:
         return show_records(sizes, records, export=export, plot=plot, json=json)

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gemmgen.cuda.first import explained, signature_words
 from gemmgen.cuda.header import launch_text, maps_text
 from gemmgen.cuda.helpers import helpers
 from gemmgen.cuda.layout import WIDTH, Line, Printed, arranged, mentioned, sanitised, used, wrap_comment
@@ -22,6 +23,7 @@ from gemmgen.ir.kernel import Constant, KernelIR, Param
 from gemmgen.ir.memory import STATIC_SHARED_BYTES, declared_apart
 from gemmgen.ir.nodes import Load, Store, walk
 from gemmgen.ir.reach import global_bytes
+from gemmgen.ir.variant import VARIANTS
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,16 @@ def emit_with_lines(ir: KernelIR) -> Emitted:
     names.update(name for line in above for name in mentioned(line.text))
     rules = (_rule("Helpers: accesses and instructions by name"), _rule("The kernel")) if above else ((), ())
     constants = _constants(ir, names)
-    printed = [*_header(ir), Printed(""), *constants, *rules[0], *above, *rules[1], *_signature(ir), *arranged(body)]
+    printed = [
+        *_header(ir),
+        Printed(""),
+        *constants,
+        *rules[0],
+        *above,
+        *rules[1],
+        *_signature(ir),
+        *explained(arranged(body)),
+    ]
     printed.append(Printed("}"))
     lines = {number: at for at, line in enumerate(printed, start=1) for number in line.accesses}
     return Emitted("\n".join(line.text for line in printed) + "\n", lines)
@@ -85,7 +96,8 @@ def what(ir: KernelIR) -> str:
         case "first":
             return f"the kernel before {ir.main}"
         case "main":
-            return f"{ir.variant.label} variant"
+            known = ir.program is None or ir.variant in VARIANTS.values()
+            return f"{ir.variant.label if known or ir.program is None else ir.program.named(ir.variant)} variant"
         case "then":
             return f"the second kernel of {ir.main}"
 
@@ -151,8 +163,9 @@ def _referred(ir: KernelIR, names: set[str]) -> list[Constant]:
 
 
 def _signature(ir: KernelIR) -> Iterator[Printed]:
-    for text in wrap_comment(_meanings(ir.params)):
-        yield Printed(text)
+    maps = any(p.kind == "tensormap" for p in ir.params)
+    for paragraph in (_meanings(ir.params), signature_words(ir.min_blocks, maps)):
+        yield from map(Printed, wrap_comment(paragraph))
     cluster = "" if value_of(ir.cluster) == 1 else f"__cluster_dims__(1, 1, {ir.cluster}) "
     yield Printed(f'extern "C" __global__ void {cluster}__launch_bounds__({launch_bounds(ir)})')
     line = f"{ir.name}("

@@ -113,7 +113,8 @@ def _text(text: str) -> Iterator[Printed]:
 
 
 TENSOR_MAP = """\
-// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address.
+// The layout of a matrix in memory, for the TMA engine. Made at launch; instructions take its address, which
+// must be a multiple of 64: alignas.
 struct alignas(128) TensorMap { unsigned long long opaque[16]; };"""
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.api.operands import scalar
 from gemmgen.diagnostics import flag
 from gemmgen.dispatch.autotune import budget, capturing
+from gemmgen.dispatch.device import HOST, SIMULATED_GPU, here, row_of
 from gemmgen.dispatch.fused import Fused, one_product
 from gemmgen.dispatch.split import forget_split, split_kernel
 from gemmgen.dispatch.tensor import forget_tensor, out_type, tensor_choice, tensor_kernel, tensor_type
@@ -33,11 +34,8 @@ if TYPE_CHECKING:
     from gemmgen.tune.rows import Machine, Record
     from gemmgen.tune.shapes import Align, Shape
 
-HOST = -1
 REMEMBERED = 4096
 """Calls whose kernels are remembered."""
-SIMULATED_GPU = "h200"
-"""For which GPU a kernel is chosen where there is none: the one whose winners ship."""
 
 
 def matmul(
@@ -136,12 +134,10 @@ def choice_for(
 
     ``align`` are the bytes to which rows (or columns) of A, B and C are aligned; left out, those of packed matrices.
     """
-    from gemmgen.runtime.device import current
     from gemmgen.tune.shapes import packed
 
-    here = current()
     shape = (m, n, k)
-    return _choice(shape, align or packed(shape, layout), HOST if here is None else here.ordinal, unordered, layout)
+    return _choice(shape, align or packed(shape, layout), here(), unordered, layout)
 
 
 def choose(
@@ -154,7 +150,8 @@ def choose(
     align: tuple[int, int, int] | None = None,
     gpu: str | Gpu | None = None,
 ) -> Choice:
-    """The kernel expected to be the fastest for a product of M x N x K: ``.spec``, ``.source``, ``.expected_s``.
+    """The kernel expected to be the fastest for a product of M x N x K: ``.spec``, ``.source``, ``.expected_s``, the
+    ``.gpu`` it is for, and the operands that are ``.copied`` to rows first.
 
     ``layout`` is two letters, of A and B: "n" for a matrix stored by rows, "t" for one stored by columns, such as
     the view ``W.T``; C is stored by rows. ``align`` are the bytes (16, 8 or 4) to which the rows (columns, of a "t")
@@ -170,7 +167,7 @@ def choose(
     shape, layout = checked_question(m, n, k, dtype, layout, batch)
     align = checked_align(align)
     if dtype != F32.name:
-        return tensor_choice(ELEMENT_TYPES[dtype], shape, layout, gpu_named(SIMULATED_GPU if gpu is None else gpu))
+        return tensor_choice(ELEMENT_TYPES[dtype], shape, layout, row_of(here()) if gpu is None else gpu_named(gpu))
     if gpu is None:
         return choice_for(*shape, align, False, layout)
     row = gpu_named(gpu)
@@ -336,11 +333,8 @@ def _choice(
 ) -> Choice:
     from gemmgen.dispatch.select import choose as choose_among
     from gemmgen.dispatch.shipped import shipped
-    from gemmgen.runtime import device as devices
-    from gemmgen.target import gpu as gpu_named
-    from gemmgen.tune.gpu import gpu_of
 
-    row = gpu_named(SIMULATED_GPU) if ordinal == HOST else gpu_of(devices.get(ordinal))
+    row = row_of(ordinal)
     found = shipped(row.arch)
     machine = None if ordinal == HOST else _machine(ordinal)
     own = () if machine is None else _own(machine.gpu, unordered, machine)

@@ -7,13 +7,14 @@ modelled time among the kernels of the cover, each run as its operands lie, or a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemmgen.diagnostics import ArgumentError, GemmgenError, SpecError, one_of, shown, whole_number
 from gemmgen.dispatch.shipped import Winner
 from gemmgen.launch.launches import LARGEST
+from gemmgen.tune.cost import Rates, copied_s
 from gemmgen.tune.cover import Cover, cover_for, modelled, rows_of
 from gemmgen.tune.families import default_specs, plain_specs
 from gemmgen.tune.features import served
@@ -36,17 +37,33 @@ DTYPES = ("f32", "bf16", "f16", "tf32")
 
 @dataclass(frozen=True)
 class Choice:
-    """A spec, where it comes from, and the seconds expected of one product (None where only its order was modelled).
+    """A spec, where it comes from, and the seconds expected of one product, copies of its operands included.
 
     ``source`` is "records", "shipped" or "model", after which it is said where constants are another GPU's, scaled.
-    ``swapped``: the kernel is called with B^T, A^T and C^T. ``tuned_for`` is the shape of a record.
+    ``gpu`` is the GPU it was chosen for. ``swapped``: the kernel is called with B^T, A^T and
+    C^T. ``copied`` are the caller's operands that are stored by columns and copied to rows before the kernel runs.
+    ``tuned_for`` is the shape of a record. Equality leaves out the seconds and the GPU.
     """
 
     spec: Spec
     source: str
     tuned_for: Shape | None = None
-    expected_s: float | None = None
+    expected_s: float | None = field(default=None, compare=False)
     swapped: bool = False
+    copied: tuple[str, ...] = ()
+    gpu: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """What is known of the choice, then the spec."""
+        from gemmgen.text.numbers import duration, listed
+
+        expected = "" if self.expected_s is None else f", {duration(self.expected_s)} expected"
+        lines = [f"{'for ' if self.gpu else ''}{self.gpu}{expected} (by: {self.source})".lstrip(", ")]
+        if self.swapped:
+            lines.append("called with B^T, A^T and C^T")
+        if self.copied:
+            lines.append(f"{listed(self.copied)} copied to rows first")
+        return "\n".join([*(f"# {line}" for line in lines), self.spec.to_text(comment=False).rstrip()])
 
 
 def choose(
@@ -80,12 +97,14 @@ def choose(
             and (unordered or not spec.unordered)
             and not (swapped and calls != "any")
         ):
-            return Choice(spec, source, winner.shape, winner.seconds, swapped)
+            return Choice(spec, source, winner.shape, winner.seconds, swapped, gpu=gpu.title)
     prior = [spec for spec in _specs_for(stale, shape, align, gpu) if unordered or not spec.unordered]
     cover = cover_for(gpu)
     if cover is not None:
-        return by_cover(shape, align, layout, cover, prior, calls)
-    return Choice(by_model(shape, align, gpu, unordered=unordered, prior=prior), "model")
+        return replace(by_cover(shape, align, layout, cover, prior, calls), gpu=gpu.title)
+    spec, seconds = _ranked_first(shape, align, gpu, default_specs(_whole(shape), "matmul", unordered), prior)
+    copied = tuple(x for x, letter in zip("AB", layout, strict=True) if letter == "t")
+    return Choice(spec, "model", None, seconds + _copies_s(shape, copied, gpu), copied=copied, gpu=gpu.title)
 
 
 def _specs_for(winners: Sequence[Winner], shape: Shape, align: Align, gpu: Gpu) -> list[Spec]:
@@ -132,7 +151,8 @@ def by_cover(
         best = next((int(i) for i in close if key_of(cover.specs[int(rows.positions[i])]) in keys), best)
     said = f"model, constants of the {cover.scaled_from} scaled" if cover.scaled_from else "model"
     spec = cover.specs[int(rows.positions[best])]
-    return Choice(spec, said, None, float(seconds[best]), bool(rows.swapped[best]))
+    copied = tuple(x for x, turned in zip("AB", rows.copied, strict=True) if turned[best])
+    return Choice(spec, said, None, float(seconds[best]), bool(rows.swapped[best]), copied)
 
 
 # --- By the tuner's model: where there is no cover --------------------------------------------------------------------
@@ -150,14 +170,36 @@ def by_model(
     """The tuner's model's first choice of the default space; ``simple``: of kernels without asynchronous copies, which
     are none of the ``unordered`` ones either. Specs of the ``prior`` are candidates too, and taken where CLOSE.
     """
-    size: Shape = (max(shape[0], 1), max(shape[1], 1), max(shape[2], 1))
-    specs = plain_specs("matmul") if simple else default_specs(size, "matmul", unordered)
-    order = ranked(space([*specs, *prior]), size, gpu, align)
+    specs = plain_specs("matmul") if simple else default_specs(_whole(shape), "matmul", unordered)
+    return _ranked_first(shape, align, gpu, specs, prior)[0]
+
+
+def _whole(shape: Shape) -> Shape:
+    """The shape without sizes of 0."""
+    return max(shape[0], 1), max(shape[1], 1), max(shape[2], 1)
+
+
+def _ranked_first(
+    shape: Shape, align: Align, gpu: Gpu, specs: Sequence[Spec], prior: Sequence[Spec]
+) -> tuple[Spec, float]:
+    """The spec with the least modelled time, or one of the ``prior`` that is CLOSE to it, with its seconds."""
+    order = ranked(space([*specs, *prior]), _whole(shape), gpu, align)
     if not order.candidates:
         raise GemmgenError(f"no kernel of the default space can run on {gpu.title}")
     limit = CLOSE * order.seconds[0]
-    close = {c.key: c.spec for c, s in zip(order.candidates, order.seconds, strict=True) if s <= limit}
-    return next((close[key] for key in map(key_of, prior) if key in close), order.candidates[0].spec)
+    close = {c.key: (c.spec, s) for c, s in zip(order.candidates, order.seconds, strict=True) if s <= limit}
+    first = order.candidates[0].spec, order.seconds[0]
+    return next((close[key] for key in map(key_of, prior) if key in close), first)
+
+
+def _copies_s(shape: Shape, copied: Sequence[str], gpu: Gpu) -> float:
+    """Seconds of copying operands to rows: each is read once and written once."""
+    m, n, k = shape
+    rates = Rates()
+    sizes = {"A": m * k, "B": k * n}
+    scale = gpu.dram_gb_s * 1e9 / rates.dram_byte_s
+    scaled = rates.scaled(gpu.sms, 1.0, scale)
+    return sum(copied_s(sizes[x], 1, scaled, turned=True) for x in copied)
 
 
 # --- The public question ----------------------------------------------------------------------------------------------

@@ -62,7 +62,8 @@ def split_kernel(precision: str, A: tuple[Any, ...], B: tuple[Any, ...], C: tupl
 @lru_cache(maxsize=4096)
 def _kernel(precision: str, size: tuple[int, int, int], orders: tuple[Order, Order, Order], device: int) -> Kernel:
     from gemmgen.api.kernel import PATIENCE
-    from gemmgen.dispatch.matmul import HOST, shared_kernel
+    from gemmgen.dispatch.device import HOST
+    from gemmgen.dispatch.matmul import shared_kernel
     from gemmgen.runtime import device as devices
 
     gpu = devices.current() if device == HOST else devices.get(device)

@@ -67,7 +67,9 @@ def tensor_type(A: Any, precision: str) -> DType | None:
 
 def tensor_choice(dtype: DType, size: tuple[int, int, int], layout: str, gpu: Gpu) -> Choice:
     """The kernel for a product of a type on a GPU, with the seconds that the choice goes by."""
+    from gemmgen.dispatch.device import SIMULATED_GPU
     from gemmgen.dispatch.select import Choice
+    from gemmgen.target import gpu as gpu_named
 
     orders: tuple[Order, Order, Order] = (*("col" if x == "t" else "row" for x in layout), "row")  # type: ignore[assignment]
     own = F32 if dtype == TF32 else dtype
@@ -75,9 +77,16 @@ def tensor_choice(dtype: DType, size: tuple[int, int, int], layout: str, gpu: Gp
     grouped = gpu.arch == groups.ARCH and dtype != TF32
     wide = groups.group_spec(dtype, own, whole, orders, gpu.sms, "matmul") if grouped else None
     if wide is not None:
-        return Choice(wide, "model", None, groups.seconds(groups.best(whole, gpu.sms, own.bytes), whole, gpu.sms))
-    expected = min(_seconds(c, whole, gpu.sms) for c in _candidates(whole))
-    return Choice(spec_for(dtype, own, whole, orders, gpu.sms), "model", None, expected)
+        expected = groups.seconds(groups.best(whole, gpu.sms, own.bytes), whole, gpu.sms)
+        return Choice(wide, "model", None, expected, gpu=gpu.title)
+    slower = _rate(gpu_named(SIMULATED_GPU), BF16) / _rate(gpu, own)  # constants are those of 16 bits
+    expected = slower * min(_seconds(c, whole, gpu.sms) for c in _candidates(whole))
+    return Choice(spec_for(dtype, own, whole, orders, gpu.sms), "model", None, expected, gpu=gpu.title)
+
+
+def _rate(gpu: Gpu, dtype: DType) -> float:
+    """TFLOP/s of an SM's tensor cores; of its multiply-adds where those of the type are not known."""
+    return (gpu.tensor_tflops(8 * dtype.bytes) or gpu.fp32_tflops) / gpu.sms
 
 
 def tensor_kernel(
@@ -103,7 +112,8 @@ def _kernel(
     dtype: DType, out: DType, size: tuple[int, int, int], orders: tuple[Order, Order, Order], device: int, batched: bool
 ) -> Kernel:
     from gemmgen.api.kernel import PATIENCE
-    from gemmgen.dispatch.matmul import HOST, shared_kernel
+    from gemmgen.dispatch.device import HOST
+    from gemmgen.dispatch.matmul import shared_kernel
     from gemmgen.runtime import device as devices
 
     gpu = devices.current() if device == HOST else devices.get(device)

@@ -62,8 +62,8 @@ def variants_of(program: Program) -> Iterator[tuple[Variant, str]]:
     for count in range(len(wide) + 1):
         for narrow in combinations(wide, count):
             align = tuple((x, items[x] if x in narrow else VECTOR_BYTES) for x in OPERANDS)
-            which = "" if list(narrow) == wide else f"_{''.join(narrow)}"
-            yield Variant(GUARDED.guard, align), f"guarded_unaligned{which}" if narrow else "guarded"
+            variant = Variant(GUARDED.guard, align)
+            yield variant, program.named(variant)
 
 
 def described(spec: Spec, arch: str, name: str, project: str) -> Exported:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gemmgen.diagnostics import ArgumentError, escaped
 from gemmgen.export.chains import chain_name, chain_text
 from gemmgen.export.kernels import Exported, compiled, described
+from gemmgen.export.readme import readme_values
 from gemmgen.export.tables import MOST_BESIDE, MOST_MAPS, MOST_PARAMETERS, header_text, source_text
 from gemmgen.export.writing import check_folder, write_folder
 
@@ -169,12 +170,11 @@ def _values(made: Sequence[Exported], project: str, folder: str, winners: Sequen
         "ENTRIES": "\n".join(f"    {{&{x.name}::spec, {x.name}::loaded, {chain_name(x)}}}," for x in made),
         "CHAINS": "\n".join(map(chain_text, made)),
         "SUMMARY": f"{counted(len(made), 'GEMM kernel')} with a launcher.",
-        "ROWS": "\n".join(map(_row, made)),
+        **readme_values(made),
         "FIRST": first,
         "FOLDER": folder,
         "PROJECT": project,
         "VERSION": __version__,
-        "ARCH": made[0].arch.removeprefix("sm_"),
         "ALONE": ", ".join(map(str, sorted(ALONE))),
         "MOST_PARAMETERS": str(MOST_PARAMETERS),
         "MOST_MAPS": str(MOST_MAPS),
@@ -192,9 +192,3 @@ def _values(made: Sequence[Exported], project: str, folder: str, winners: Sequen
 def _winner_row(w: Winner) -> str:
     calls = f"{w.name}::gemm, {w.name}::workspace_bytes, {w.name}::prepare"
     return f"    {{{', '.join(map(str, w.shape))}, {calls}, {'true' if w.swapped else 'false'}}},"
-
-
-def _row(x: Exported) -> str:
-    matrices = [f"{m.dtype} {m.order}" for m in x.program.matrices]
-    tile = "x".join(map(str, x.program.tile))
-    return f"| `{x.name}` | {' | '.join(matrices)} | {tile} | {'yes' if x.program.workspace else 'no'} |"

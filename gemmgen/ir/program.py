@@ -11,6 +11,7 @@ from typing import Literal
 
 from gemmgen.ir.split import Split
 from gemmgen.ir.types import EpilogueOperand, Matrix
+from gemmgen.ir.variant import Variant
 
 Part = Literal["first", "main", "then"]
 """Which of the kernels of a product, in the order in which they are launched."""
@@ -89,6 +90,11 @@ class Program:
     @property
     def alignment(self) -> Mapping[str, int]:
         return dict(self.needs)
+
+    def named(self, variant: Variant) -> str:
+        """The name of a variant of its kernels, which says for which operands its accesses are narrow."""
+        items = {x.name: x.dtype.bytes for x in self.matrices}
+        return variant.named([x for x, need in self.needs if need > items[x] and x not in self.aligned])
 
     @property
     def parts(self) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+NAMES = "ABC"
+WIDEST = 16
 
 
 @dataclass(frozen=True)
@@ -26,10 +30,37 @@ class Variant:
             return "guarded_unaligned"
         return "guarded" if self.guard else "exact"
 
+    def named(self, wide: Iterable[str]) -> str:
+        """The one name of the text, of a kernel whose accesses to the operands ``wide`` can be wider than an element:
+        that of its file, and what ``variant_of`` reads. ``guarded_padded_AB_unaligned_C`` reads padded copies of A and
+        B; the letters behind ``unaligned`` are left out where no access is wider than an element."""
+        if not self.guard:
+            return self.label
+        rest = [x for x in NAMES if x in wide and x not in self.padded]
+        narrow = [x for x in rest if self.bytes(x) < WIDEST]
+        padded = f"_padded_{''.join(sorted(self.padded))}" if self.padded else ""
+        letters = "" if narrow == rest else f"_{''.join(narrow)}"
+        return f"guarded{padded}" + (f"_unaligned{letters}" if narrow else "")
+
 
 EXACT = Variant()
 GUARDED = Variant(frozenset("mnk"))
 GUARDED_UNALIGNED = Variant(frozenset("mnk"), (("A", 4), ("B", 4), ("C", 4)))
 PADDED = Variant(frozenset("mnk"), (("A", 16), ("B", 16), ("C", 4)), frozenset("AB"))
 """Any size and alignment, after copies of A and B to aligned lines."""
+FORM = re.compile(r"guarded(?:_padded_(?P<padded>AB?|B))?(?P<unaligned>_unaligned(?:_(?P<narrow>A?B?C?))?)?")
 VARIANTS: Mapping[str, Variant] = {"exact": EXACT, "guarded": GUARDED, "guarded_unaligned": GUARDED_UNALIGNED}
+
+
+def variant_of(name: str) -> Variant | None:
+    """The variant of a name (see ``Variant.named``); None for one that names none."""
+    if name in VARIANTS:
+        return VARIANTS[name]
+    found = FORM.fullmatch(name)
+    if found is None or found["narrow"] == "":
+        return None
+    padded = found["padded"] or ""
+    narrow = found["narrow"] or "".join(x for x in NAMES if x not in padded)
+    if found["unaligned"] is None or set(narrow) & set(padded):
+        narrow = ""
+    return Variant(GUARDED.guard, tuple((x, 4 if x in narrow else WIDEST) for x in NAMES), frozenset(padded))

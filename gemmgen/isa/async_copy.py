@@ -26,6 +26,10 @@ __device__ __forceinline__ unsigned int shared_address(const void* p)
 BARRIER, SEEN = Operand("barrier", "write"), Operand("barrier")
 
 
+LEVELS = (".ca: through L1 and L2.", ".cg: L2 only.")
+"""What the letters behind cp.async mean. 16 bytes can bypass L1, fewer cannot."""
+
+
 def _copied(dtype: DType) -> tuple[Operand, ...]:
     """Where to, and where from."""
     to, source = Operand("shared", "write", dtype), Operand("global", "read", dtype)
@@ -37,7 +41,7 @@ def cp_async(nbytes: int, dtype: DType = F32) -> Instruction:
     """Start a copy of 4, 8 or 16 bytes: ``(dst, src)``. It lands no earlier than its group is waited for."""
     past_l1 = nbytes == 16  # which only whole 16 bytes can
     cache_level = "cg" if past_l1 else "ca"
-    helper = f"""// Starts a copy of {nbytes} bytes from global to shared memory, bypassing registers.
+    helper = f"""// Starts a copy of {nbytes} bytes from global to shared memory, bypassing registers. {LEVELS[past_l1]}
 __device__ __forceinline__ void cp_async{nbytes}({dtype.c}* dst, const {dtype.c}* src)
 {{
     asm volatile("cp.async.{cache_level}.shared.global [%0], [%1], {nbytes};"
@@ -60,7 +64,7 @@ def cp_async_or_zero(nbytes: int, dtype: DType = F32) -> Instruction:
     """The same where the condition holds, else zeros: ``(dst, src, condition)``; then nothing is read."""
     past_l1, width = nbytes == 16, dtype.elements(nbytes)
     cache_level = "cg" if past_l1 else "ca"
-    helper = f"""// Starts a copy of {nbytes} bytes, or writes zeros if the condition is false.
+    helper = f"""// Starts a copy of {nbytes} bytes, or writes zeros if the condition is false. {LEVELS[past_l1]}
 __device__ __forceinline__ void cp_async{nbytes}_or_zero({dtype.c}* dst, const {dtype.c}* src, bool some)
 {{
     asm volatile("cp.async.{cache_level}.shared.global [%0], [%1], {nbytes}, %2;"
@@ -130,7 +134,8 @@ __device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, int a
 
 MBARRIER_FENCE = Instruction(
     "mbarrier_fence",
-    """// Makes initialised barriers visible to the TMA engine.
+    """// Makes initialised barriers visible: the first fence to the threads of the cluster, the second to the async
+// proxy, which is how the TMA engine accesses shared memory.
 __device__ __forceinline__ void mbarrier_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -37,7 +37,8 @@ __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffff, thr
 ELECT_ONE = LaneValue(
     Var("elect_one()", 0, 1, dtype="bool"),
     (THREAD % WARP).eq(0),
-    """// True in one lane of the warp, always the same: one lane is enough to issue TMA copies.
+    """// True in one lane of the warp, always the same: one lane is enough to issue TMA copies. The instruction tells
+// the compiler so, which a comparison of threadIdx.x does not.
 __device__ __forceinline__ bool elect_one()
 {
     int elected;

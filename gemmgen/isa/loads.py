@@ -8,8 +8,6 @@ from gemmgen.ir.memory import Space
 from gemmgen.ir.types import U32, DType
 from gemmgen.isa.table import VALUE, Instruction, Operand
 
-WORTH = "\n// (worth 12% on an H200)"
-
 
 @cache
 def pinned_load(name: str, kind: str, space: Space, dtype: DType, width: int) -> Instruction:
@@ -27,14 +25,17 @@ def pinned_load(name: str, kind: str, space: Space, dtype: DType, width: int) ->
     outputs = ", ".join(f'"={letter}"({part})' for part in parts)
     what = f"{dtype.bytes * width} bytes of {space} memory"
     gap = "\n                 " if len(outputs) + len(where) > 70 else ""
-    where_from, worth = (", at a byte offset in an array", WORTH) if shared else ("", "")
+    # What a kernel loads so from global memory nobody writes.
+    where_from, clobber = (", at a byte offset in an array", ' : "memory"') if shared else ("", "")
+    stays = " does not move it"
+    ordered = f'\n//{stays}; "memory" keeps it between the stores and barriers around it' if shared else stays
     helper = f"""\
-// Loads {what}{where_from}. Volatile, so that the compiler does not move it{worth}.
+// Loads {what}{where_from}. Volatile, so that the compiler{ordered}.
 __device__ __forceinline__ {kind} {name}({parameters})
 {{
     {kind} v;
     asm volatile("ld.volatile.{space}{suffix}.{unit} {registers}, [%{count}];"
-                 : {outputs}{gap} : {where});
+                 : {outputs}{gap} : {where}{clobber});
     return v;
 }}"""
     source = Operand("shared" if shared else "global", "read", dtype)

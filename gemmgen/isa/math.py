@@ -90,6 +90,12 @@ def types_of(name: str) -> tuple[str, ...]:
     return tuple(dtype.name for n, dtype in MATHS if n == name)
 
 
+def way_of(name: str, dtype: DType) -> Math:
+    """How a spec's ``math`` multiplies elements of a type. Where it does not, as it would elements of its own type; a
+    name that does not exist is plain multiply-adds."""
+    return MATHS.get((name, dtype)) or next((row for (n, _), row in MATHS.items() if n == name), FMA)
+
+
 def ways_for(dtype: DType) -> tuple[str, ...]:
     """The ways that multiply elements of a type; of those of a warp group the widest."""
     widest: dict[str, str] = {}

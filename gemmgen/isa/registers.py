@@ -23,7 +23,8 @@ def own_register(dtype: DType) -> Instruction:
     kind, letter = dtype.c, dtype.register
     return Instruction(
         "own_register",
-        f"""// Copies a value to a register of its own, so that the compiler does not exchange registers in the loop.
+        f"""// Copies a value to a register of its own: volatile text, so that the compiler keeps the copy and does not
+// exchange the registers of the loop, whose banks suit the FMAs.
 __device__ __forceinline__ void own_register({kind}& own, {kind} value)
 {{
     asm volatile("mov.b{dtype.bits} %0, %1;" : "={letter}"(own) : "{letter}"(value));

@@ -134,7 +134,7 @@ def wgmma(n: int, dtype: DType, majors: tuple[Major, Major], rows: tuple[int, in
     begins = "// Where add is 0, d = A B, and else:\n" if anew else ""
     helper = f"""\
 {begins}// Starts d += A B: {ROWS} x {n} sums, {depth} steps along k, by the four warps of a warp group. A and B are
-// read from shared memory until the group is waited for. Each thread has {n // 2} sums: of row lane / 4 of its
+// read from shared memory until a wait for the group returns. Each thread has {n // 2} sums: of row lane / 4 of its
 // warp's 16 rows, and of the row 8 further down.
 __device__ __forceinline__ void wgmma_{shape}(float (&d)[2][{n // QUAD}], const {dtype.c}* a, const {dtype.c}* b{more})
 {{

@@ -91,7 +91,7 @@ def lower_program(p: TileProgram) -> KernelIR:
         variant=p.variant,
         summary=p.summary,
         constants=tuple(s.constants.values()),
-        assertions=assertions(p),
+        assertions=assertions(p, copies),
         params=(
             *_params(s),
             *_batch(p),

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
 from gemmgen.ir.kernel import Assertion
 from gemmgen.tile.program import TileProgram
 from gemmgen.tile.sums import InCluster
 
+if TYPE_CHECKING:
+    from gemmgen.lower.copy import TileCopy
 
-def assertions(p: TileProgram) -> tuple[Assertion, ...]:
+
+def assertions(p: TileProgram, copies: Mapping[str, TileCopy]) -> tuple[Assertion, ...]:
     """The conditions that a reader who edits the constants has to keep."""
+    shapes = _shapes(p)
+    said = {a.text for a in shapes}
+    return (*shapes, *(a for a in (*_copies(copies), *_steps(p)) if a.text not in said))
+
+
+def _copies(copies: Mapping[str, TileCopy]) -> Iterator[Assertion]:
+    """The threads of a block copy every element of a tile."""
+    for operand, copy in copies.items():
+        if copy.lanes.holds:
+            yield Assertion(copy.lanes.holds, f"{operand}'s tile must be whole passes of the block's threads")
+
+
+def _steps(p: TileProgram) -> Iterator[Assertion]:
+    """The steps that are unrolled take turns between registers."""
+    unroll, lanes = p.product.unroll, p.product.lanes_k
+    if not p.copies or not p.product.math.plain or lanes > 1:
+        return
+    name = "UNROLL" if unroll and unroll < p.extent("k") else "BK"
+    run = p.product.a_width if p.product.along_k else p.product.run
+    if p.pipeline.prefetch:
+        yield Assertion(f"{name} % 2 == 0", f"{name} must be even: prefetch takes turns between two sets of registers")
+    if run > 1:
+        yield Assertion(
+            f"{name} % {run} == 0", f"{name} must be a multiple of {run}: A is loaded {run} steps at a time"
+        )
+
+
+def _shapes(p: TileProgram) -> tuple[Assertion, ...]:
     found: list[Assertion] = []
     thread = p.product.level("thread")
     if p.product.math.by_warp:

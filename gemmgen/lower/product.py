@@ -303,7 +303,10 @@ class Fragments:
             return var
         place, turned = Var("snakeAt", 0, count - 1, uniform=True), Var("turned", 0, 1, uniform=True)
         out.append(Let(place, at, SNAKE))
-        why = "swaps neighbours: A and the sum are in different register banks where a row ends (worth 1.5%)"
+        why = (
+            "1 swaps two neighbours: A and the sum are in different register banks where a row ends (worth 1.5% on an "
+            "H200)"
+        )
         out.append(Let(turned, (place // (self.cols // 2) + k) % 2, why))
         out.append(Let(var, place ^ turned))
         return var

@@ -21,13 +21,15 @@ class Lanes:
     """How threads spread over a tile of ``slow`` x ``fast`` accesses, ``fast`` being what consecutive threads walk.
 
     ``index`` statements stand before the K loop; ``loops(body)`` makes a copy's loops around its accesses, and
-    ``one(number, body)`` is the access of that number, of ``passes``, whose value is known.
+    ``one(number, body)`` is the access of that number, of ``passes``, whose value is known. ``holds`` is the condition
+    on the constants under which every access is made once; empty where it holds for any.
     """
 
     index: tuple[Stmt, ...]
     passes: Expr
     loops: Callable[[Body], list[Stmt]]
     one: Callable[[Expr, Body], list[Stmt]]
+    holds: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str, pa
         def once(body: Body) -> list[Stmt]:
             return body(first, at, Const(0), condition)
 
-        return Lanes(tuple(out), Const(1), once, lambda number, body: once(body))
+        relation = "==" if condition is None else "<="
+        holds = f"{_atom(slow)} * {_atom(fast)} {relation} THREADS"
+        return Lanes(tuple(out), Const(1), once, lambda number, body: once(body), holds)
     why = f"rows of {operand}'s tile that one pass of the block {does}"
     by = s.constant(f"STRIDE_{operand}", stride, f"THREADS / {_atom(fast)}", why)
 
@@ -104,7 +108,10 @@ def _by_lines(s: Scope, operand: str, across: Along, along: Along, does: str, pa
         line = first + number * by
         return body(line, at, number, inside(line))
 
-    return Lanes(tuple(out), slow // by if rows % stride == 0 else Const(passes), loops, numbered)
+    holds = f"THREADS % {_atom(fast)} == 0" + (
+        f" && {_atom(slow)} % STRIDE_{operand} == 0" if rows % stride == 0 else ""
+    )
+    return Lanes(tuple(out), slow // by if rows % stride == 0 else Const(passes), loops, numbered, holds)
 
 
 def _within_a_line(s: Scope, operand: str, slow: Expr, along: Along, does: str) -> Lanes:
@@ -125,7 +132,7 @@ def _within_a_line(s: Scope, operand: str, slow: Expr, along: Along, does: str) 
     def numbered(number: Expr, body: Body) -> list[Stmt]:
         return body(number // pieces, at + number % pieces * threads, number, None)
 
-    return Lanes(tuple(out), Const(rows * pieces), loops, numbered)
+    return Lanes(tuple(out), Const(rows * pieces), loops, numbered, f"{_atom(fast)} % THREADS == 0")
 
 
 def _numbered(s: Scope, slow: Expr, fast: Expr) -> Lanes:
@@ -145,7 +152,8 @@ def _numbered(s: Scope, slow: Expr, fast: Expr) -> Lanes:
     def numbered(number: Expr, body: Body) -> list[Stmt]:
         return access(number * threads, number, body)
 
-    return Lanes((), Const(-(-total // s.threads)), loops, numbered)
+    holds = f"{_atom(slow)} * {_atom(fast)} % THREADS == 0" if total % s.threads == 0 else ""
+    return Lanes((), Const(-(-total // s.threads)), loops, numbered, holds)
 
 
 def _atom(e: Expr) -> str:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gemmgen.report.settings import choices
+from gemmgen.isa.epilogue import ROWS, Row
+from gemmgen.isa.math import MATHS
+from gemmgen.report.settings import choices, form, ways
 from gemmgen.spec.architecture import meaning_of
 from gemmgen.spec.assign import NAMES, OPERANDS, SIZES, SWITCHES
 from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES
 from gemmgen.spec.setting import Setting
 from gemmgen.spec.tuning import TUNABLE, shown_value
+from gemmgen.target import ARCHS
 
 
 @dataclass(frozen=True)
 class Assignable:
     """One row: ``line`` is how a spec writes it, ``values`` what may stand after ``NAME=``, ``needs`` the toggles that
-    it does not work without."""
+    it does not work without, ``details`` what there is to say of single values."""
 
     name: str
     line: str
@@ -27,6 +30,7 @@ class Assignable:
     toggle: bool
     tunable: bool
     needs: tuple[str, ...] = ()
+    details: tuple[tuple[str, str], ...] = ()
 
 
 def assignables() -> list[Assignable]:
@@ -50,7 +54,8 @@ EXAMPLES = {
     "warp": "64x64",
     "thread": "8x4",
     "stages": "2",
-    **dict.fromkeys(OPERANDS, DTYPES[-1]),
+    **{row.name: row.example for row in SETTINGS if row.example},
+    **dict.fromkeys(OPERANDS, "bf16 col"),
 }
 """Values to show, by setting or by what it takes."""
 OPTION_MEANING = {
@@ -60,10 +65,35 @@ OPTION_MEANING = {
 
 
 def _row(name: str, line: str, values: str, default: str, meaning: str, needs: tuple[str, ...] = ()) -> Assignable:
-    example = EXAMPLES.get(name) or EXAMPLES.get(values) or values.split("|")[0]
+    number = "N" if values.startswith("0..") else values
+    example = EXAMPLES.get(name) or EXAMPLES.get(number) or values.split("|")[-1]
     return Assignable(
-        name, line, values, f"{name}={example}", default, meaning, name in SWITCHES, name in TUNABLE, needs
+        name,
+        line,
+        values,
+        f"{name}={example}",
+        default,
+        meaning,
+        name in SWITCHES,
+        name in TUNABLE,
+        needs,
+        _details(name),
     )
+
+
+def _details(name: str) -> tuple[tuple[str, str], ...]:
+    """What there is to say of single values: of ``math`` the types it multiplies, of ``epilogue`` its entries."""
+    if name == "math":
+        n = sorted({row.shape[1] for row in MATHS.values() if row.by_group})
+        columns = f"; N is {n[0]}, {n[1]}, ... {n[-1]}"
+        return tuple((way, f"of {', '.join(types)}{columns if 'N' in way else ''}") for way, types in ways())
+    return tuple((_entry(row), row.doc) for row in ROWS.values()) if name == "epilogue" else ()
+
+
+def group_of(word: str) -> list[str]:
+    """The settings of a line of a spec, by its first word: of ``operands`` A, B, C and accumulate. Empty for others."""
+    found = [name for row in SETTINGS if row.name.split()[0] == word for name in row.fields]
+    return [name for name in found if name in NAMES] if word != "use" else list(SWITCHES)
 
 
 def _settings(setting: Setting) -> Iterator[Assignable]:
@@ -81,9 +111,19 @@ def _values(setting: Setting, name: str) -> str:
         case "operands":
             return " ".join(["|".join(DTYPES), "|".join(ORDERS)]) if name in OPERANDS else "|".join(SUM_TYPES)
         case "number":
-            return choices(setting.choices) or "N"
+            return choices(setting.choices) or ("N" if setting.most is None else f"0..{setting.most}")
+        case "chain":
+            return f"ENTRY -> ..., of {', '.join(map(_entry, ROWS.values()))}"
+        case "word" if setting.name == "arch":
+            return ", ".join(ARCHS)
+        case "name":
+            return "NAME"
         case _:
-            return setting.example or "NAME"
+            return form(setting)
+
+
+def _entry(row: Row) -> str:
+    return f"{row.name}({', '.join(row.parameters)})" if row.parameters else row.name
 
 
 def _meaning(setting: Setting, name: str) -> str:

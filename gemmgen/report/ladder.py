@@ -10,6 +10,7 @@ from gemmgen.ir.types import WARP
 from gemmgen.isa.memory import SECTOR
 from gemmgen.report.bench import Comparison, method
 from gemmgen.report.table import duration, format_table
+from gemmgen.target import GPUS
 from gemmgen.text.wrap import wrapped
 
 if TYPE_CHECKING:
@@ -117,6 +118,10 @@ RUNGS: tuple[Rung, ...] = (
     ),
 )
 """``leaves`` starts with the name that the model gives the rung's bottleneck on an H200 at 4096x4096x4096."""
+RECORDED_ON = "h200"
+"""The GPU on which the ladder's times were recorded, and whose bottlenecks its words are about."""
+WORDS_AT = (4096, 4096, 4096)
+"""The size at which those are its bottlenecks."""
 RUNGS_BF16: tuple[Rung, ...] = (
     Rung(
         "mma",
@@ -240,6 +245,7 @@ class LadderResult:
             "device": "cuda" if run else "sim",
             **self.machine,
             **(run.method_dict() if run else {}),
+            "bottlenecks_of": {"gpu": RECORDED_ON, "size": list(WORDS_AT)},
             "baseline": run and base and {"description": run.baseline, **run.timing_dict(base)},
             "rungs": [self._row(result) for result in self.rungs],
         }
@@ -286,7 +292,8 @@ def timed_table(result: LadderResult, run: Comparison) -> str:
     if run.base is not None:
         rows.append([None, "cuBLAS", *run.cells(run.base), None, None])
     headers = ["#", "kernel", "time", "spread", "GFLOP/s", "of cuBLAS", "bottleneck fixed", "new bottleneck"]
-    return "\n".join([format_table(headers, rows, keys=2), "", wrapped(method(run)), wrapped(SIDE_EXPLAINED)])
+    notes = [method(run), SIDE_EXPLAINED, _words_explained(result)]
+    return "\n".join([format_table(headers, rows, keys=2), "", *(wrapped(note) for note in notes if note)])
 
 
 def counted_table(result: LadderResult) -> str:
@@ -299,12 +306,20 @@ def counted_table(result: LadderResult) -> str:
             used = f"{(c.global_load_bytes_used + c.tma_load_bytes) / max(1, SECTOR * moved):.0%}"
             a_load = f"{c.fma / max(1, WARP * c.shared_load_requests):.1f}" if c.shared_load_requests else None
             counts = [moved, used, c.shared_load_wavefronts, a_load]
-        rows.append([*result.lead(number), *_known_times(result, line), *counts, rung.fixes or None, rung.leaves])
+        rows.append(
+            [
+                *result.lead(number),
+                *_known_times(result, line),
+                *counts,
+                rung.fixes or None,
+                line.skipped or rung.leaves,
+            ]
+        )
     headers: list[str] = [
         "#", "kernel", *filter(None, _known_times(result)), "global sectors", "bytes used", "shared wavefronts",
         "FMAs per shared load", "bottleneck fixed", "new bottleneck",
     ]  # fmt: skip
-    notes = [COUNTS_EXPLAINED, _times_explained(result), SIDE_EXPLAINED]
+    notes = [COUNTS_EXPLAINED, _times_explained(result), SIDE_EXPLAINED, _words_explained(result)]
     return "\n".join([format_table(headers, rows, keys=2), "", *(wrapped(note) for note in notes if note)])
 
 
@@ -327,6 +342,21 @@ def _times_explained(result: LadderResult) -> str:
     what = [name for name in ("expected", "measured") if name in _known_times(result)]
     how = {"expected": "modelled for", "measured": "recorded on"}
     return "; ".join(f"{name}: time {how[name]} an {result.modelled}" for name in what)
+
+
+def _words_explained(result: LadderResult) -> str:
+    """Where the bottlenecks that are named are those of a kernel; empty where that is this very run."""
+    gpu = GPUS[RECORDED_ON]
+    machine = str(result.machine.get("gpu") or "") if result.comparison else result.modelled
+    if result.size == WORDS_AT and (gpu.name in machine.lower() or gpu.title == machine):
+        return ""
+    at, size = "x".join(map(str, WORDS_AT)), "x".join(map(str, result.size))
+    other = next((x.name for x in GPUS.values() if x.title == result.modelled and x.name != RECORDED_ON), "")
+    asked = f"--size {size}{other and f' --gpu {other}'}"
+    return (
+        f"The bottlenecks are those on an {gpu.title} at {at}, where the product fills the GPU. "
+        f"`gemmgen explain NAME {asked}` shows what limits a kernel here."
+    )
 
 
 SIDE_EXPLAINED = "side: a branch for particular shapes, shown at no more than the shape that it is for"

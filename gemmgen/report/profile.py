@@ -16,7 +16,7 @@ from gemmgen.text.wrap import wrapped
 def profile_text(e: Explanation, values: Mapping[str, float]) -> str:
     """Counts, the time and the utilisation of each resource, predicted and measured."""
     m, n, k = e.size
-    head = f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, {e.ir.variant.label} variant"
+    head = f"{e.ir.name} {m}x{n}x{k}, beta {e.beta:g}, {e.variant} variant"
     rows = [_row(c) for c in compare(e, values)]
     table = format_table(["count", "predicted", "measured", "difference", ""], rows)
     return "\n".join([wrapped(head), table, *(wrapped(line) for line in (*_notes(e), *_times(e, values)))])

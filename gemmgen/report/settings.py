@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from gemmgen.isa.math import MATHS
+from gemmgen.isa.wgmma import REGISTERS
 from gemmgen.spec.architecture import meaning_of
-from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES
+from gemmgen.spec.model import DTYPES, ORDERS, SETTINGS, SUM_TYPES, TOGGLES, Toggle
 from gemmgen.spec.setting import Setting
 
 
 def settings_markdown() -> str:
     """Two tables: the lines of a spec, and the toggles of its ``use`` line."""
     lines = [[f"`{setting.name} {form(setting)}`", setting.doc, default(setting)] for setting in SETTINGS]
-    toggles = [
-        [f"`{t.name}`", with_options(meaning_of(t), t.options), ", ".join(f"`{n}`" for n in (*t.needs, *t.fma_needs))]
-        for t in TOGGLES
-    ]
+    toggles = [[f"`{t.name}`", with_options(meaning_of(t), t.options), needed(t)] for t in TOGGLES]
     return "\n".join(
         [
             *markdown(["line", "meaning", "default"], lines),
@@ -24,6 +24,11 @@ def settings_markdown() -> str:
             *markdown(["`use`", "meaning", "needs"], toggles),
         ]
     )
+
+
+def needed(t: Toggle) -> str:
+    """The toggles that one needs, with those that only plain multiply-adds ask for."""
+    return ", ".join([*(f"`{n}`" for n in t.needs), *(f"`{n}` (with `math fma`)" for n in t.fma_needs)])
 
 
 def markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -48,16 +53,32 @@ def form(setting: Setting) -> str:
         case "number":
             return choices(setting.choices) or setting.example or "N"
         case "math":
-            named = [x for x in setting.choices if not x.startswith("wgmma")]
-            return choices([*named, "wgmma 64xNx16", "wgmma 64xNx8", "wgmma 64xNx32"])
-        case "word" | "roles":
-            return choices(setting.choices) or setting.example or "WORD"
+            return choices([name for name, _ in ways()])
+        case "roles":
+            return f"producer 1, consumers {choices(sorted(map(str, REGISTERS)))}"
+        case "word":
+            return choices(setting.choices) or one_letter(setting.pattern) or setting.example or "WORD"
         case "chain":
             return "ENTRY -> ..."
         case "tune":
             return "SETTING in {VALUE, ...}"
         case _:
             assert_never(setting.form)
+
+
+def ways() -> list[tuple[str, tuple[str, ...]]]:
+    """Every form of ``math`` with the element types that it multiplies; N of wgmma stands for the columns."""
+    types: dict[str, list[str]] = {}
+    for (name, dtype), row in MATHS.items():
+        shape = "x".join(str(x) if i != 1 else "N" for i, x in enumerate(row.shape))
+        types.setdefault(f"wgmma {shape}" if row.by_group else name, []).append(dtype.name)
+    return [(name, tuple(dict.fromkeys(found))) for name, found in types.items()]
+
+
+def one_letter(pattern: str) -> str:
+    """The values of a pattern that is one letter of several."""
+    found = re.fullmatch(r"\[([a-z]+)\]", pattern)
+    return "|".join(found[1]) if found else ""
 
 
 def choices(values: Sequence[object]) -> str:

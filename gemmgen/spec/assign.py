@@ -7,6 +7,7 @@ both. Anything else reads as its line in a spec.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from shlex import quote
 from typing import Any
 
 from gemmgen.diagnostics import Problem, SpecError, quoted
@@ -53,7 +54,7 @@ def assigned(spec: Spec, settings: Iterable[str]) -> Spec:
     changes = {name: value for name, value in changes.items() if getattr(spec, name) != value}
     if not changes:
         return spec
-    return spec.replace(**changes, filename=" --set ".join([spec.filename, *settings]))
+    return spec.replace(**changes, filename=" --set ".join([spec.filename, *map(quote, settings)]))
 
 
 def _switch(use: set[str], name: str, value: str) -> list[Problem]:

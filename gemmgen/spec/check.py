@@ -17,7 +17,7 @@ from gemmgen.isa.math import FMA
 from gemmgen.spec.effort import spill_notes
 from gemmgen.spec.epilogue import epilogue_problems
 from gemmgen.spec.lanes import lane_problems
-from gemmgen.spec.maths import HALF, math_problems, needs_of, outputs
+from gemmgen.spec.maths import HALF, math_problems, needs_of, outputs, warp_line
 from gemmgen.spec.model import DTYPES, ORDERS, PARTS, SETTINGS, SUM_TYPES, TOGGLES, Spec
 from gemmgen.spec.names import did_you_mean, name_problem
 from gemmgen.spec.pipelines import idle_swizzle, pipeline_problems
@@ -137,7 +137,8 @@ def _adding(s: Subject, toggle: str) -> str:
     """A hint to add a toggle that others need, with what it needs itself; empty where that does not mend the spec."""
     if s.trying:
         return ""
-    names = [name for name in requirements(toggle) if not s.spec.has(name)]
+    fma = s.spec.math == FMA.name
+    names = [name for name in requirements(toggle, fma=fma) if not s.spec.has(name)]
     text, use = f"add {' and '.join(names)} to the use line", s.spec.use.union(names)
     if s.mends(use=use):
         return text
@@ -188,9 +189,10 @@ def _choices(s: Subject) -> Iterator[Problem]:
 
 
 def _k_step(s: Subject) -> Iterator[Problem]:
-    if s.no_bk and s.spec.has("smem") and s.good("BM", "BN"):
+    needs = "smem" if s.spec.has("smem") else f"math {s.spec.math}" if not s.spec.way.plain else ""
+    if s.no_bk and needs and s.good("BM", "BN"):
         bm, bn, _ = s.spec.block
-        message = f"smem needs BK, the block's step along K, and block {bm}x{bn} has none"
+        message = f"{needs} needs BK, the block's step along K, and block {bm}x{bn} has none"
         found = s.first({"block": (bm, bn, bk)} for bk in K_STEPS)
         hint = f"{_x(found[0]['block'])} has" if found else "write it like BMxBNxBK"
         yield Problem(message, hint, s.span("tile block"))
@@ -216,6 +218,8 @@ def _multiple(s: Subject, whole: str, piece: str) -> Iterator[Problem]:
 
 def _tiling(s: Subject) -> Iterator[Problem]:
     """Block, warp and thread tiles fit into one another."""
+    if s.spec.way.by_group:
+        return  # the shape of the instruction says what the tiles must be
     if s.spec.math != FMA.name:
         for whole, piece in (("BM", "WM"), ("BN", "WN")) if s.spec.warp is not None else ():
             yield from _multiple(s, whole, piece)
@@ -230,13 +234,13 @@ def _tiling(s: Subject) -> Iterator[Problem]:
 def _warp_given(s: Subject) -> Iterator[Problem]:
     if not s.spec.has("warptile") or s.spec.warp is not None or not s.good("BM", "BN", "TM", "TN", "WM", "WN"):
         return
-    block, thread = s.spec.block[:2], s.spec.piece
-    near = (min(64, block[0]), min(64, block[1]))
-    found = s.values("warp", [] if s.trying else warps_for(block, thread, near), 2)
-    hint = f"add a line like {_tiles('tile warp ', found)}" if found else s.leaving("warptile")
-    hint = hint or "change the block tile"
-    message = f"warptile needs a warp tile, and no 'tile warp' line divides block {_x(block)} with thread {_x(thread)}"
-    yield Problem(message, hint, s.span("use warptile"))
+    tiles = f"block {_x(s.spec.block[:2])}" + (f" with thread {_x(s.spec.thread)}" if s.spec.way.plain else "")
+    message = f"warptile needs a line 'tile warp' that divides {tiles}"
+    if line := warp_line(s):
+        yield Problem(message, f"add {line}", s.span("use warptile"))
+    else:
+        hint = s.leaving("warptile") or "change the block tile"
+        yield Problem(f"{message}, and there is no such line", hint, s.span("use warptile"))
 
 
 def _lanes(s: Subject) -> Iterator[Problem]:

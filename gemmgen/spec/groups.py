@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemmgen.diagnostics import Problem, quoted
-from gemmgen.isa.wgmma import ATOM, GROUP_WARPS, REGISTERS
-from gemmgen.spec.suggest import multiples_around
+from gemmgen.isa.math import NAMES, types_of
+from gemmgen.isa.wgmma import ATOM, DEPTH_BYTES, GROUP_WARPS, REGISTERS
+from gemmgen.spec.suggest import either, multiples_around
 
 if TYPE_CHECKING:
+    from gemmgen.spec.model import Spec
     from gemmgen.spec.subject import Subject
 
 NEEDS = {
@@ -25,10 +27,6 @@ WITHOUT = ("prefetch", "ldmatrix", "directB", "transposeA")
 def group_problems(s: Subject) -> Iterator[Problem]:
     """Mistakes about ``math wgmma``."""
     spec = s.spec
-    for need, why in NEEDS.items():
-        if not spec.has(need):
-            hint = f"add {need} to the use line"
-            yield Problem(f"math {spec.math} needs {need}: {why}", hint, s.span("math"))
     for toggle in WITHOUT:
         if spec.has(toggle):
             message = f"use {toggle} is about fragments in registers, and {spec.math} reads both tiles in shared memory"
@@ -93,34 +91,40 @@ def _roles(s: Subject) -> Iterator[Problem]:
             yield Problem(message, s.leaving(toggle) or f"leave {toggle} out", s.span(f"use {toggle}", "use"))
 
 
+def warp_of(spec: Spec) -> tuple[int, int]:
+    """The tile of one warp of a group: its share of the rows of one instruction, and all of its columns."""
+    m, n, _ = spec.way.shape
+    return m // GROUP_WARPS, n
+
+
 def _tiles(s: Subject) -> Iterator[Problem]:
     """One instruction computes 64 rows of the block's columns; each of the four warps has 16 rows."""
     spec = s.spec
-    m, n, _ = spec.way.shape
-    rows = m // GROUP_WARPS
-    if not s.good("BM", "BN", "BK", "WM", "WN") or spec.warp is None:
-        return
-    bm, bn, bk = spec.block
-    if bm % m:
+    m, n, k = spec.way.shape
+    (bm, bn, bk), (rows, _) = spec.block, warp_of(spec)
+    if s.good("BM") and bm % m:
         near = s.beside("BM", *multiples_around(bm, m)) or f"a multiple of {m}"
         yield Problem(
             f"BM {bm} is not a multiple of {m}, the rows of {spec.math}",
             f"write {near.replace(' and ', ' or ')}",
             s.span("BM", "tile block"),
         )
-    if bn != n:
+    if s.good("BN") and bn != n:
         message = f"BN is {bn}, and {spec.math} computes {n} columns"
-        yield Problem(
-            message, f"write BN {n}, or 'math wgmma {m}x{bn}x{spec.way.shape[2]}'", s.span("BN", "tile block")
-        )
-    if spec.warp != (rows, n):
+        parts = "" if spec.way.split is None else f" as {spec.way.split.name}"
+        other = f"wgmma {m}x{bn}x{k}{parts}"
+        whole = spec.B.order == "col" or DEPTH_BYTES // k * bn % ATOM == 0
+        hint = either(f"write BN {n}", f"'math {other}'" if other in NAMES and whole else "")
+        yield Problem(message, hint, s.span("BN", "tile block"))
+    if s.good("WM", "WN") and spec.warp is not None and spec.warp != (rows, n):
         message = f"tile warp {spec.warp[0]}x{spec.warp[1]}: each warp of {spec.math} has {rows} rows of {n} columns"
         yield Problem(message, f"write 'tile warp {rows}x{n}'", s.span("tile warp"))
-    item = spec.multiplied[0].dtype.bytes
-    if item * bk != ATOM:
+    item = DEPTH_BYTES // k
+    if s.good("BK") and not s.no_bk and item * bk != ATOM:
         message = f"BK {bk} makes {item * bk} bytes along k, and {spec.math} reads tiles of {ATOM}"
         yield Problem(message, f"write BK {ATOM // item}", s.span("BK", "tile block"))
-    yield from _majors(s)
+    if s.good("BM", "BN") and spec.A.dtype in types_of(spec.math):
+        yield from _majors(s)
 
 
 def _majors(s: Subject) -> Iterator[Problem]:
@@ -138,8 +142,12 @@ def _majors(s: Subject) -> Iterator[Problem]:
             lies = "columns" if name == "A" else "rows"
             message = f"{spec.math} reads {spec.A.dtype} along k alone, and {name} lies by {lies}"
             yield Problem(message, f"write '{name} {spec.A.dtype} {other}'", s.span(f"operands {name}", "operands"))
-        elif item * extent % ATOM:
+        elif item * extent % ATOM and (name == "A" or extent == spec.way.shape[1]):
             unit = ATOM // item
-            near = s.beside(size, *multiples_around(extent, unit)) or f"a multiple of {unit}"
             message = f"{size} {extent} makes rows of {item * extent} bytes, and {spec.math} reads {ATOM} at a time"
-            yield Problem(message, f"write {near.replace(' and ', ' or ')}", s.span(size, "tile block"))
+            if name == "A":
+                near = s.beside(size, *multiples_around(extent, unit)) or f"a multiple of {unit}"
+                hint = f"write {near.replace(' and ', ' or ')}"
+            else:  # the columns are those of the instruction: both change, and the warp's tile with them
+                hint = f"write 'B {spec.B.dtype} col', or take a multiple of {unit} for the columns of math, BN and WN"
+            yield Problem(message, hint, s.span(size, "tile block"))

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING
 from gemmgen.diagnostics import Problem, quoted
 from gemmgen.ir.types import BF16, E4M3, E5M2, ELEMENT_TYPES, F16, F32, TF32
 from gemmgen.isa.math import FMA, MATHS, NAMES, types_of, ways_for
-from gemmgen.spec.groups import group_problems, no_roles
+from gemmgen.spec.groups import NEEDS as GROUP_NEEDS
+from gemmgen.spec.groups import group_problems, no_roles, warp_of
 from gemmgen.spec.model import BYTE, FAST, TOGGLES, Spec, Toggle
-from gemmgen.spec.suggest import either, multiples_around
+from gemmgen.spec.suggest import either, multiples_around, requirements, warps_for
 
 if TYPE_CHECKING:
     from gemmgen.spec.subject import Subject
 
 HALF = 8
 """Rows and columns from one piece of a lane's sums to the next: those of an 8x8 part of a tile of mma."""
+NEEDS = {
+    "smem": "a warp multiplies tiles in shared memory",
+    "warptile": "each warp multiplies its own tile",
+}
+"""The toggles without which no tensor core can multiply, and why."""
 NARROW = (E4M3.name, E5M2.name)
 
 
@@ -35,7 +41,7 @@ def needs_of(toggle: Toggle, spec: Spec) -> tuple[str, ...]:
 def math_problems(s: Subject) -> Iterator[Problem]:
     """Mistakes about ``math``."""
     spec = s.spec
-    if not s.good("math", "use"):
+    if not s.good("math"):
         return
     if spec.math not in NAMES:
         yield _unknown(s)
@@ -48,17 +54,44 @@ def math_problems(s: Subject) -> Iterator[Problem]:
         yield from _toggles(s, "mma", "which loads fragments of mma, and math is fma")
         return
     yield from _toggles(s, "fma", f"which is of plain multiply-adds, and math is {spec.math}")
-    for need in ("smem", "warptile"):
-        if not spec.has(need):
-            why = "a warp multiplies tiles in shared memory" if need == "smem" else "each warp multiplies its own tile"
-            more = " and a line like 'tile warp 32x32'" if need == "warptile" and spec.warp is None else ""
-            hint = f"add {need} to the use line{more}"
-            yield Problem(f"math {spec.math} needs {need}: {why}", hint, s.span("math"))
+    yield from _missing(s)
     if spec.way.by_group:
         yield from group_problems(s)
         return
     yield from _tiles(s)
     yield from _given(s)
+
+
+def _missing(s: Subject) -> Iterator[Problem]:
+    """Toggles without which tensor cores cannot multiply. Each hint adds also what its toggle needs, unless an earlier
+    one does, so that all of them together lead to a legal spec."""
+    spec, told = s.spec, set[str]()
+    if not s.good("use"):
+        return  # what is missing may be what is misspelt
+    for need, why in (NEEDS | (GROUP_NEEDS if spec.way.by_group else {})).items():
+        if spec.has(need):
+            continue
+        names = [x for x in requirements(need, fma=False) if not spec.has(x) and x not in told]
+        told.update(names)
+        line = warp_line(s) if need == "warptile" and spec.warp is None else ""
+        hint = f"add {' and '.join(names)} to the use line{line and f' and {line}'}"
+        yield Problem(f"math {spec.math} needs {need}: {why}", hint, s.span("math"))
+
+
+def warp_line(s: Subject) -> str:
+    """The line 'tile warp' to propose where there is none: that of a warp group, else up to two that are legal."""
+    spec = s.spec
+    if s.trying or not s.good("BM", "BN", "TM", "TN", "WM", "WN"):
+        return ""
+    if spec.way.by_group:
+        rows, columns = warp_of(spec)
+        return f"the line 'tile warp {rows}x{columns}'"
+    block = spec.block[:2]
+    near = (min(64, block[0]), min(64, block[1]))
+    use = spec.use.union(requirements("warptile"))
+    found = s.first(({"use": use, "warp": warp} for warp in warps_for(block, spec.piece, near)), 2)
+    lines = " or ".join("'tile warp {}x{}'".format(*change["warp"]) for change in found)
+    return lines and f"a line like {lines}"
 
 
 def _unknown(s: Subject) -> Problem:

@@ -15,7 +15,7 @@ from typing import Any
 
 from gemmgen.diagnostics import Span
 from gemmgen.ir.types import ACCUMULATORS, DIMS, ELEMENT_TYPES, F32, WARP, EpilogueOperand, Matrix, Order
-from gemmgen.isa.math import FMA, MATHS, NAMES, Math
+from gemmgen.isa.math import FMA, NAMES, Math, way_of
 from gemmgen.isa.wgmma import GROUP_THREADS
 from gemmgen.spec.setting import Setting, row_of, setting
 
@@ -183,7 +183,7 @@ class Spec:
     )
     math: str = setting(
         "fma",
-        "how a block multiplies: FMAs of each thread, or tensor cores (mma) in tiles of this shape",
+        "how a block multiplies: FMAs of each thread, or tensor cores (mma, wgmma) in tiles of this shape",
         line="math",
         form="math",
         choices=NAMES,
@@ -325,8 +325,8 @@ class Spec:
 
     @cached_property
     def way(self) -> Math:
-        """How it multiplies elements of A and B. Of a checked spec; one that does not exist is plain multiply-adds."""
-        return MATHS.get((self.math, self.matrices[0].dtype), FMA)
+        """How it multiplies elements of A and B."""
+        return way_of(self.math, self.matrices[0].dtype)
 
     @property
     def promotes(self) -> bool:

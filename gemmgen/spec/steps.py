@@ -107,8 +107,8 @@ def _other_steps(s: Subject, *toggles: str) -> str:
     blocks = [c["block"][2] for c in s.first(({"block": (bm, bn, v), "unroll": 0} for v in even), 2)]
     if not ways and blocks:
         bks = " or ".join(str(v) for v in sorted(blocks))
-        ways = [f"change BK to {bks}{' and leave unroll out' if unroll else ''}"]
-    return either(*ways, s.leaving(*toggles)) or "change BK"
+        ways = [f"write BK {bks}{' and leave unroll out' if unroll else ''}"]
+    return either(*ways, s.leaving(*toggles)) or "take another BK"
 
 
 def _run(spec: Spec) -> int:

@@ -7,18 +7,19 @@ from collections.abc import Iterable, Iterator
 from gemmgen.ir.types import WARP
 from gemmgen.spec.model import TOGGLES
 
-K_STEPS = (8, 16, 4, 32, 2, 1, 12, 24, 6, 3, 5, 7, 64)
+K_STEPS = (8, 16, 4, 32, 2, 1, 12, 24, 6, 3, 5, 7, 64, 128)
 """BK to propose, the most usual first."""
 MAX_THREADS = 1024  # threads in a block, by CUDA's programming guide, on every architecture so far
 MAX_SIZE = 1024  # of any tile dimension
 MAX_ACCUMULATORS = 1024  # running sums in a thread
 
 
-def requirements(toggle: str, use: frozenset[str] | None = None) -> list[str]:
-    """A toggle with all that it needs, what needs nothing first; or with what of that is in ``use``."""
-    needs = {t.name: (*t.needs, *t.fma_needs) for t in TOGGLES}
+def requirements(toggle: str, use: frozenset[str] | None = None, *, fma: bool = True) -> list[str]:
+    """A toggle with all that it needs, what needs nothing first; or with what of that is in ``use``. ``fma`` says
+    whether the spec multiplies by plain multiply-adds."""
+    needs = {t.name: (*t.needs, *(t.fma_needs if fma else ())) for t in TOGGLES}
     wanted = [need for need in needs.get(toggle, ()) if use is None or need in use]
-    found = [name for need in wanted for name in requirements(need, use)]
+    found = [name for need in wanted for name in requirements(need, use, fma=fma)]
     return list(dict.fromkeys([*found, toggle]))
 
 

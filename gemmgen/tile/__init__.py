@@ -25,11 +25,10 @@ def check_resources(spec: Spec, arch: str | None = None, hints: bool = True) -> 
     p, (limit, most) = build(spec, EXACT), _shared_limit(arch or spec.arch)
     if p.shared_bytes <= limit:
         return []
-    if p.tile_bytes <= limit and p.sums_bytes:
+    if p.tile_bytes <= limit and p.sums_bytes > p.tile_bytes:
         return [_too_many_sums(spec, p.sums_bytes, limit, most, hints)]
-    sizes = [*((b.name, b.bytes) for b in p.buffers), *p.barriers]
-    parts = " + ".join(f"{name} {size}" for name, size in sizes)
-    need = f"the block's tiles need {sum(size for _, size in sizes)} bytes of shared memory ({parts})"
+    parts = " + ".join(f"{name} {size}" for name, size in p.shared_parts)
+    need = f"the block's tiles need {p.shared_bytes} bytes of shared memory ({parts})"
     message = f"{need}; {most}"
     return [Problem(message, tiles_hint(spec, limit) if hints else "", spec.spans.get("tile block"))]
 

@@ -30,7 +30,7 @@ def order(p: TileProgram, statements: Statements, part: Part = "main") -> Statem
     brought = frozenset(c.buffer for c in p.landing(Completion.BARRIER))
     start = Behind(p.pipeline.depth, frozenset(mine), frozenset(writes), engine=brought)
     engine = any(e.until is Completion.BARRIER for s in statements for e in effects(p, s))
-    set_up = (Sync(Kind.SET_UP, Side.BOTH, "barriers: set up above, waited for below"),) if engine else ()
+    set_up = (Sync(Kind.SET_UP, Side.BOTH, "barriers: initialised above, used below"),) if engine else ()
     o = _Order(p)
     match statements:
         case (Programs() as both,):
@@ -247,11 +247,10 @@ class _Order:
             out.append(_commit(s))
             behind = behind.committed()
         if isinstance(s, StoreBoxes):
-            out.append(
-                Sync(Kind.STORED, Side.RELEASE, f"{STAGED}: the stores of one tile are waited for together", (STAGED,))
-            )
+            hazard = f"{STAGED}: all stores of one tile are one group"
+            out.append(Sync(Kind.STORED, Side.RELEASE, hazard, (STAGED,)))
         if isinstance(s, Issue):
-            hazard = f"{', '.join(s.buffers)}: the products of one tile are waited for together"
+            hazard = f"{', '.join(s.buffers)}: all products of one tile are one group"
             out.append(Sync(Kind.PRODUCTS, Side.RELEASE, hazard, s.buffers))
         if self.p.pipeline.release:
             mine = {c.buffer for c in self.p.landing(Completion.BARRIER)}
@@ -380,7 +379,9 @@ def _grouped(body: Iterable[TileStmt]) -> bool:
 
 def _commit(s: TileStmt) -> Sync:
     names = tuple(c.buffer for b in _brings((s,)) for c in b.copies if c.via.lands is Completion.GROUP)
-    hazard = f"{', '.join(names)}: one group a tile, empty behind the last: the wait counts groups"
+    hazard = (
+        f"{', '.join(names)}: every thread commits one group per tile, empty after the last: the wait counts groups"
+    )
     return Sync(Kind.GROUP, Side.RELEASE, hazard, names)
 
 

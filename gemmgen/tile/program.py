@@ -258,7 +258,7 @@ class TileProgram:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether products run on while the threads that started them go on, until they are waited for."""
+        """Whether products run on while the threads that started them go on, and wait for them later."""
         return self.product.math.threads > WARP
 
     @property
@@ -285,12 +285,22 @@ class TileProgram:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block, as the compiler lays it out: that of the kernel IR."""
-        tiles = [(b.bytes, self.copy(b.operand).via.align(b.layout)) for b in self.buffers]
-        if self.output.box is not None:
-            tiles.append((self.output.box.bytes, SWIZZLE_ALIGN))
-        barriers = [(size, BARRIER_BYTES) for _, size in self.barriers]
+        extents = [(size, align) for _, size, align in self._arrays]
         more = max(0, self.sums_bytes - self.tile_bytes)
-        return declared_size([*tiles, *barriers], more, together=self.sums_bytes > 0)
+        return declared_size(extents, more, together=self.sums_bytes > 0)
+
+    @property
+    def shared_parts(self) -> list[tuple[str, int]]:
+        """Names and bytes of what lies in a block's shared memory, beside sums in the tiles' place."""
+        return [(name, size) for name, size, _ in self._arrays]
+
+    @property
+    def _arrays(self) -> list[tuple[str, int, int]]:
+        """Names, bytes and alignment of the arrays in shared memory, in the order in which they are declared."""
+        arrays = [(b.name, b.bytes, self.copy(b.operand).via.align(b.layout)) for b in self.buffers]
+        if (box := self.output.box) is not None:
+            arrays.append((box.name, box.bytes, SWIZZLE_ALIGN))
+        return [*arrays, *((name, size, BARRIER_BYTES) for name, size in self.barriers)]
 
     @property
     def barriers(self) -> list[tuple[str, int]]:

@@ -167,7 +167,7 @@ def lane_walk(p: TileProgram, spec: Spec) -> TileProgram:
 
 
 def cpasync(p: TileProgram, spec: Spec) -> TileProgram:
-    """Copies go past the registers and are waited for later, where each moves enough bytes."""
+    """Copies bypass registers, and threads wait for them later, where each moves enough bytes."""
     return replace(p, copies=transports(p, CpAsync(), spec.has("float4")))
 
 

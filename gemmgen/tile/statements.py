@@ -49,7 +49,7 @@ class Multiply:
 @dataclass(frozen=True)
 class Issue:
     """Each warp group starts acc += a x b of the whole tile, which the tensor cores read from these buffers until the
-    products are waited for."""
+    group has waited for its products."""
 
     buffers: tuple[str, ...]
 

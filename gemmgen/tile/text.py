@@ -143,7 +143,7 @@ def _tiles(p: TileProgram) -> str:
 
 
 def _sync(s: Sync) -> Iterator[str]:
-    """What is waited for, or told to who waits, and the hazard that it is there for."""
+    """A wait or what ends one, and the hazard that it prevents."""
     match s.kind, s.side:
         case Kind.KERNEL, Side.RELEASE:
             yield f"{'allow the next kernel':<24}# on the GPU once all blocks have started; it waits for their end"

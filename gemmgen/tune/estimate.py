@@ -16,6 +16,7 @@ from gemmgen.ir.types import F32, VECTOR_BYTES, WARP
 from gemmgen.ir.variant import EXACT
 from gemmgen.isa.memory import SECTOR
 from gemmgen.isa.table import Completion
+from gemmgen.text.numbers import counted
 from gemmgen.tile.rewrites import build
 from gemmgen.tile.sums import InCluster, InMemory
 from gemmgen.tune.shapes import Align, Shape, packed
@@ -61,7 +62,9 @@ def estimate(spec: Spec, shape: Shape, gpu: Gpu, align: Align | None = None) -> 
     if not fits.blocks_per_sm:
         return Estimate(float("inf"), f"no block fits on an SM: limited by {fits.limiter}")
     if p.min_blocks > fits.blocks_per_sm:
-        return Estimate(float("inf"), f"min_blocks {p.min_blocks} do not fit on an SM: {fits.blocks_per_sm} do")
+        return Estimate(
+            float("inf"), f"min_blocks {p.min_blocks}: an SM has room for {counted(fits.blocks_per_sm, 'block')}"
+        )
     clocks = _clocks(p, shape, gpu, fits, align)
     seconds = max(clocks / gpu.clock_hz, _memory_s(p, shape, gpu)) + LAUNCH_S
     return Estimate(seconds + _reduction_s(p, shape, gpu))
@@ -168,7 +171,7 @@ def _shared_accesses(p: TileProgram) -> tuple[float, float]:
 
 
 def _overlap(p: TileProgram) -> float:
-    """What is left of the issue slots once loads are waited for, by the way tiles come."""
+    """The share of issue slots that exposed load latency leaves, by the way tiles come."""
     prefetch, deep = p.pipeline.prefetch, p.pipeline.depth > 1
     coalesced = p.product.level("lane").walk == p.contiguous("C")
     coalesced = coalesced or p.output.tile is not None or bool(p.landing(Completion.BARRIER))

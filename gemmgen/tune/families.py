@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
 from gemmgen.diagnostics import SpecError
 from gemmgen.isa.cluster import PORTABLE_SIZE
-from gemmgen.spec.model import Spec
+from gemmgen.spec.model import F32_ROW, Spec
 from gemmgen.spec.replace import tried
+from gemmgen.tune.features import layout_of as spec_layout
 from gemmgen.tune.pool import LAYOUTS as LAYOUTS
 from gemmgen.tune.pool import Layout as Layout
 from gemmgen.tune.pool import layout_of as layout_of
@@ -28,22 +30,34 @@ TINY_OUTPUTS, TINY_DEPTH = 256 * 256, 256
 TINY_BLOCKS = ((16, 16), (16, 32), (32, 16), (32, 32), (8, 32))
 
 
-def default_specs(shape: Shape, name: str = "tuned", unordered: bool = False) -> tuple[Spec, ...]:
+def default_specs(
+    shape: Shape, name: str = "tuned", unordered: bool = False, like: Spec | None = None
+) -> tuple[Spec, ...]:
     """Legal specs for a shape, most of them fast somewhere: hundreds to a few thousand, each once, in a fixed order.
 
     ``name`` is what the kernels are called; what the GPU cannot run is left to the model to leave out. ``unordered``:
-    also those that add up in no fixed order, whose results do not repeat bit by bit.
+    also those that add up in no fixed order, whose results do not repeat bit by bit. ``like``: they compute what
+    that spec does: A, B and C lie as its own, with its epilogue, and batches.
     """
-    return _legal(name, _all(shape, unordered))
+    base = Spec(name=name, block=(64, 64, 8), thread=(1, 1))
+    if like is None:
+        return _legal(base, _all(shape, unordered))
+    kept = like.use & {"batched"}
+    base = replace(base, A=like.A, B=like.B, C=like.C, epilogue=like.epilogue)
+    found = _legal(base, (c | {"use": c["use"] | kept} for c in _all(shape, unordered)))
+    if (like.A, like.B, like.C) == (F32_ROW, F32_ROW, F32_ROW):
+        return found
+    others = [s for s in pool(spec_layout(like), name) if (s.A, s.B, s.C) == (like.A, like.B, like.C)]
+    more = (_legal(s, [{"epilogue": like.epilogue, "use": s.use | kept}]) for s in others)
+    return tuple(dict.fromkeys([*found, *itertools.chain.from_iterable(more)]))
 
 
 def plain_specs(name: str = "tuned") -> tuple[Spec, ...]:
     """Those that bring their tiles through registers, and run on every GPU."""
-    return _legal(name, _plain())
+    return _legal(Spec(name=name, block=(64, 64, 8), thread=(1, 1)), _plain())
 
 
-def _legal(name: str, changes_of_all: Iterable[dict[str, Any]]) -> tuple[Spec, ...]:
-    base = Spec(name=name, block=(64, 64, 8), thread=(1, 1))
+def _legal(base: Spec, changes_of_all: Iterable[dict[str, Any]]) -> tuple[Spec, ...]:
     made: dict[Spec, None] = {}
     for changes in changes_of_all:
         try:

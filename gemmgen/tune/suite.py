@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Mapping
 
-from gemmgen.diagnostics import ArgumentError
+from gemmgen.diagnostics import ArgumentError, escaped
+from gemmgen.launch.launches import LARGEST
 from gemmgen.tune.pool import LAYOUTS, Layout
 from gemmgen.tune.shapes import Shape
 
@@ -21,25 +23,30 @@ F32: tuple[Shape, ...] = (
 SUITES: Mapping[str, tuple[Shape, ...]] = {"f32": F32}
 
 
+LINE = re.compile(r"([0-9]+)(?:(?:x|\s+)([0-9]+)(?:x|\s+)([0-9]+))?(?:\s+([nt]{2}))?")
+LIKE = "a line is a size and a layout, like 4096x4096x512 nt or 4096 4096 512 nt, and nn may be left out"
+
+
 def read_cases(text: str, name: str) -> list[tuple[Shape, Layout]]:
-    """The shapes of a file: a line each of M, N and K, and a layout ("nn" where it is left out); "#" starts a comment.
+    """The shapes of a file, one per line: ``MxNxK`` or ``M N K``, or one number for all three, then a layout ("nn"
+    where it is left out); "#" starts a comment.
 
     Raises ArgumentError with the line that reads otherwise.
     """
     found: list[tuple[Shape, Layout]] = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
+        words = line.partition("#")[0].strip()
         if not words:
             continue
-        layout = next((x for x in LAYOUTS if words[3:] == [x]), "nn" if len(words) == 3 else None)
-        if layout is None or not all(w.isdecimal() and int(w) > 0 for w in words[:3]) or len(words) < 3:
-            raise ArgumentError(
-                f"{name}, line {number}: {line.strip()[:80]!r}; a line is M N K and a layout, as '512 1024 64 nt'"
-            )
-        m, n, k = map(int, words[:3])
-        found.append(((m, n, k), layout))
+        read = LINE.fullmatch(words)
+        if read is None:
+            raise ArgumentError(f"{escaped(name)}:{number}: {words[:80]!r} is not a size; {LIKE}")
+        m, n, k = (int(read[i] or read[1]) for i in (1, 2, 3))
+        if not 0 < min(m, n, k) <= max(m, n, k) <= LARGEST:
+            raise ArgumentError(f"{escaped(name)}:{number}: {words[:80]!r}: a size is from 1 to {LARGEST}")
+        found.append(((m, n, k), next(x for x in LAYOUTS if x == (read[4] or "nn"))))
     if not found:
-        raise ArgumentError(f"{name} has no shapes; a line is M N K and a layout, as '512 1024 64 nt'")
+        raise ArgumentError(f"{escaped(name)} has no size; write one per line; {LIKE}")
     return found
 
 

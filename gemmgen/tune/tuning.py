@@ -47,7 +47,8 @@ def tune(
     """The fastest kernel for packed float32 matrices of M x N x K, of those that ``spec_or_specs`` allows.
 
     A spec with ``tune`` lines stands for all their combinations; one without, or None, for a default space for the
-    shape (the spec included); several specs for themselves. ``choices`` adds to the lines: ``{"stages": (2, 3)}``.
+    shape, of operands that lie as the spec's (the spec included); several specs for themselves. ``choices`` adds to the
+    lines: ``{"stages": (2, 3)}``.
     What breaks a rule, and what the model finds hopeless, is left out; the rest is compiled by ``jobs`` threads (all
     processors) and timed in another process, at most ``timings`` candidates. ``search`` is "guided" (the model, as
     corrected by what was measured), "exhaustive", "random" or "optuna". ``warm`` keeps operands in the L2 cache.
@@ -145,7 +146,7 @@ def _space(
         case Spec():
             own, alone = (given,), bool(given.tune or choices)
             alone = alone or any(x.dtype != F32_ROW.dtype for x in (given.A, given.B, given.C))  # the others are f32
-            specs = own if alone else (given, *default_specs(shape, given.name, unordered))
+            specs = own if alone else (given, *default_specs(shape, given.name, unordered, like=given))
         case _:
             own = specs = _listed(given)
             if not specs or not all(isinstance(s, Spec) for s in specs):

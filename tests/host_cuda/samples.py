@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from gemmgen.cuda.emit import emit_cuda
+from gemmgen.cuda.first import FIRST
 from gemmgen.ir.expr import Const, Expr, Var, both, smaller
 from gemmgen.ir.kernel import Constant, KernelIR, Param, Source
 from gemmgen.ir.nodes import (
@@ -155,10 +158,19 @@ def tiled(*, rows: int = 8, guarded: bool = True) -> KernelIR:
 
 
 def body_of(*statements: Stmt, **how: object) -> list[str]:
-    """The lines between the kernel's braces, without the outer indentation."""
+    """The lines between the kernel's braces, without the outer indentation, and without what explains a word of CUDA
+    above its first use."""
     text = emit_cuda(kernel(statements, **how))  # type: ignore[arg-type]
     inside = text[text.index("ldc)\n{\n") + 7 : text.rindex("}")]
+    for _, said in FIRST:
+        inside = _without(inside, said)
     return [line[4:] for line in inside.splitlines()]
+
+
+def _without(inside: str, said: str) -> str:
+    """Without a comment that is broken into lines."""
+    words = r"\s+(?://\s+)?".join(map(re.escape, said.split()))
+    return re.sub(rf" *// {words}\n", "", inside, count=1)
 
 
 def loop(stop: Const, *body: Stmt, unroll: bool | int | None = True, why: str = "") -> For:
