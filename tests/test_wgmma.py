@@ -15,7 +15,7 @@ import gemmgen
 from gemmgen.dispatch.groups import TILES, Way, best, group_spec, seconds, spec_of, ways
 from gemmgen.ir.kernel import KernelIR
 from gemmgen.ir.nodes import Call, Sync
-from gemmgen.ir.types import BF16, F16, F32
+from gemmgen.ir.types import BF16, F16, F32, TF32
 from gemmgen.lower import lower
 from gemmgen.spec.architecture import architecture_problem
 from gemmgen.spec.model import Spec
@@ -142,6 +142,19 @@ def test_every_way_of_matmul_is_a_spec_that_fits(out: Any, rows: bool) -> None:
         made = spec_of(w, BF16, out, orders, 132, "matmul")  # type: ignore[arg-type]
         assert gemmgen.parse(made.to_text()) == made, w
         assert rows or not made.has("tmaStore")
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_tf32_is_read_along_k_and_copied_where_it_lies_otherwise(layout: str) -> None:
+    orders = tuple("row" if x == "n" else "col" for x in layout)
+    made = group_spec(TF32, F32, (1024, 1024, 1024), (*orders, "row"), 132, "matmul")  # type: ignore[arg-type]
+    assert made is not None and (made.A.order, made.B.order) == ("row", "col") and made.block[2] == 32
+    small = made.replace(block=(64, 64, 32), warp=(16, 64), math="wgmma 64x64x8", roles="producer 1, consumers 1")
+    rng = np.random.default_rng(4)
+    one, other = (rng.standard_normal(s).astype(np.float32) for s in ((70, 40), (40, 66)))
+    a, b = (np.asarray(x, order="C" if o == "row" else "F") for x, o in zip((one, other), orders, strict=True))
+    found = gemmgen.simulate(small, a, b)
+    assert not found.faults and gemmgen.verify(found.C, a, b, spec=small).ok
 
 
 def test_more_work_never_takes_less_time() -> None:

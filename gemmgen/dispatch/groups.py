@@ -1,4 +1,4 @@
-"""Products by Hopper's warp groups in ``gemmgen.matmul``: bfloat16 and float16 on an sm_90.
+"""Products by Hopper's warp groups in ``gemmgen.matmul``: bfloat16, float16 and tf32 on an sm_90.
 
 The spec is taken that a model of time puts first: rounds of blocks over the multiprocessors, steps along K of a round,
 and what a round, a launch and a split of K cost. Its constants were fitted to 1,400 times on an H200, of 96 specs at 16
@@ -14,6 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from gemmgen.ir.types import DType
+from gemmgen.isa.wgmma import DEPTH_BYTES
 from gemmgen.spec.model import Operand, Spec
 
 if TYPE_CHECKING:
@@ -95,7 +96,20 @@ def group_spec(
     m, n, k = size
     if m * n * k < SMALL or min(m, n) <= FEW:
         return None
-    return spec_of(best(size, sms, out.bytes, orders[2] == "row"), dtype, out, orders, sms, name)
+    if dtype.bytes > 2:  # read along k alone: what lies otherwise is copied before
+        orders = ("row", "col", orders[2])
+    return spec_of(best(steps_of(dtype, size), sms, out.bytes, orders[2] == "row"), dtype, out, orders, sms, name)
+
+
+def steps_of(dtype: DType, size: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The size of a product of 16-bit elements with as many steps along K: a step is 128 bytes."""
+    return size[0], size[1], size[2] * dtype.bytes // 2
+
+
+def expected_s(dtype: DType, out: DType, size: tuple[int, int, int], sms: int) -> float:
+    """About how long the spec for a shape takes, without copies."""
+    steps = steps_of(dtype, size)
+    return seconds(best(steps, sms, out.bytes), steps, sms)
 
 
 @lru_cache(maxsize=4096)
@@ -145,13 +159,13 @@ def spec_of(w: Way, dtype: DType, out: DType, orders: tuple[Order, Order, Order]
     use = {"coalescing", "smem", "float4", "warptile", "tma", "smemSwizzle", "release"}
     return Spec(
         name=name,
-        block=(bm, bn, STEP_K),
+        block=(bm, bn, LINE // dtype.bytes),
         warp=(16, bn),
         use=frozenset(use | ({"tmaStore"} if w.by_engine else set())),
         A=Operand(dtype.name, a),
         B=Operand(dtype.name, b),
         C=Operand(out.name, c),
-        math=f"wgmma 64x{bn}x16",
+        math=f"wgmma 64x{bn}x{DEPTH_BYTES // dtype.bytes}",
         stages=w.stages,
         roles=f"producer 1, consumers {bm // 64}",
         persistent=sms if w.runs_on else 0,

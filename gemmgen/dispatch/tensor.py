@@ -74,10 +74,10 @@ def tensor_choice(dtype: DType, size: tuple[int, int, int], layout: str, gpu: Gp
     orders: tuple[Order, Order, Order] = (*("col" if x == "t" else "row" for x in layout), "row")  # type: ignore[assignment]
     own = F32 if dtype == TF32 else dtype
     whole = (max(1, size[0]), max(1, size[1]), size[2])
-    grouped = gpu.arch == groups.ARCH and dtype != TF32
+    grouped = gpu.arch == groups.ARCH
     wide = groups.group_spec(dtype, own, whole, orders, gpu.sms, "matmul") if grouped else None
     if wide is not None:
-        expected = groups.seconds(groups.best(whole, gpu.sms, own.bytes), whole, gpu.sms)
+        expected = groups.expected_s(dtype, own, whole, gpu.sms)
         return Choice(wide, "model", None, expected, gpu=gpu.title)
     slower = _rate(gpu_named(SIMULATED_GPU), BF16) / _rate(gpu, own)  # constants are those of 16 bits
     expected = slower * min(_seconds(c, whole, gpu.sms) for c in _candidates(whole))
@@ -126,7 +126,7 @@ def called(
     dtype: DType, out: DType, size: tuple[int, int, int], orders: tuple[Order, Order, Order], sms: int, arch: str
 ) -> Spec:
     """The spec that ``matmul`` calls on a GPU of an architecture: of warp groups where those have enough tiles."""
-    grouped = arch == groups.ARCH and dtype != TF32
+    grouped = arch == groups.ARCH
     wide = groups.group_spec(dtype, out, size, orders, sms, "matmul") if grouped else None
     return wide or spec_for(dtype, out, size, orders, sms)
 
