@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import gemmgen
-from gemmgen.api.cut import named, synchronisation
 from gemmgen.cli import run
+from gemmgen.report.cut import named, synchronisation
 
 
 @pytest.fixture(autouse=True)

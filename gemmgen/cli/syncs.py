@@ -17,7 +17,7 @@ MOST = 5
 def listed(spec: Spec, *, json: bool) -> int:
     """The synchronisation of the exact kernel, numbered in program order."""
     import gemmgen
-    from gemmgen.api.cut import named, synchronisation
+    from gemmgen.report.cut import named, synchronisation
     from gemmgen.report.table import format_table
 
     found = [named(s) for s in synchronisation(gemmgen.lower(spec))]
@@ -33,7 +33,7 @@ def listed(spec: Spec, *, json: bool) -> int:
 def cut(spec: Spec, number: int, *, json: bool) -> int:
     """Run the kernel in the simulator without one of them; 1 where that gives faults, or a wrong result."""
     import gemmgen
-    from gemmgen.api.cut import named, synchronisation, without
+    from gemmgen.report.cut import named, synchronisation, without
     from gemmgen.text.numbers import counted
     from gemmgen.text.wrap import wrapped
 

@@ -187,7 +187,7 @@ def difference(spec: Spec, question: Question) -> Answer:
 def simulated(spec: Spec, question: Question) -> Answer:
     """A small run in the simulator; with one barrier taken away where ``without`` is its number, from 0."""
     import gemmgen
-    from gemmgen.api.cut import without as run_without
+    from gemmgen.report.cut import without as run_without
     from gemmgen.report.page.facts import checked
 
     ir = gemmgen.lower(spec)

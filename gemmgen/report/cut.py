@@ -38,8 +38,9 @@ def without(spec: Spec, ir: KernelIR, sync: Sync | Call) -> Cut:
     """Run one block over more tiles than there are stages, without ``sync`` of its kernel."""
     import numpy as np
 
-    import gemmgen
     from gemmgen.api.beside import drawn
+    from gemmgen.api.simulation import simulate
+    from gemmgen.verify import verify
 
     bm, bn, bk = spec.block
     m, n, k = bm, bn, max(bk, 8) * (spec.stages + 2) * spec.split_k
@@ -48,6 +49,6 @@ def without(spec: Spec, ir: KernelIR, sync: Sync | Call) -> Cut:
         for shape, x in zip(((m, k), (k, n)), spec.matrices, strict=False)
     )
     beside: dict[str, Any] = dict(drawn(spec, m, n))
-    done = gemmgen.simulate(ir.without(sync), a, b, **beside)
-    right = bool(gemmgen.verify(done.C, a, b, spec=spec, **beside).ok)
+    done = simulate(ir.without(sync), a, b, **beside)
+    right = bool(verify(done.C, a, b, spec=spec, **beside).ok)
     return Cut((m, n, k), tuple(done.faults), right)
