@@ -89,6 +89,15 @@ def run(
     folder: Folder = DEFAULT_FOLDER,
     arch: Arch = None,
     settings: Set = None,
+    syncs: Annotated[
+        bool, typer.Option("--syncs", help="List the kernel's barriers, waits and fences, numbered, and exit.")
+    ] = False,
+    without_sync: Annotated[
+        int | None,
+        typer.Option(
+            "--without-sync", metavar="N", help="Run in the simulator without number N of --syncs, to see its hazard."
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Compile a spec, run it, and check the result against float64.
@@ -103,11 +112,17 @@ def run(
       gemmgen run warptile --set block=64x128x16 --set warp=32x64
 
       gemmgen run warptile --a a.npy --b b.npy --out c.npy
+
+      gemmgen run cpasync --without-sync 2
     """
     import gemmgen
     from gemmgen.api.beside import drawn
 
     [loaded] = load_specs([spec], settings)
+    if syncs or without_sync is not None:
+        from gemmgen.cli.syncs import cut, listed
+
+        return listed(loaded, json=json) if without_sync is None else cut(loaded, without_sync, json=json)
     texts = artifacts.texts([loaded], arch)
     artifacts.check_folder(texts, named("--output", folder), Emit.cuda)
     if out is not None:
