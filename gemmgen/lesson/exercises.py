@@ -186,7 +186,7 @@ EXERCISES: tuple[Exercise | Race, ...] = (
     Exercise(
         "Let one thread copy",
         NEW,
-        "All 128 threads compute addresses and issue 12.6 million requests of global loads. Let the tensor memory "
+        "All 128 threads compute addresses and issue 8.39 million requests of global loads. Let the tensor memory "
         "accelerator "
         "copy the tiles: no thread shall load from global memory.",
         spec(

@@ -23,10 +23,12 @@ class Measure:
     of: Callable[[Explanation], float]
     compiled: bool = False
 
-    @property
-    def after(self) -> str:
-        """What follows the number."""
-        return self.unit if self.unit.startswith(("-", "%")) else f" {self.unit}" if self.unit else ""
+    def said(self, value: float, digits: int = 3) -> str:
+        """A value with its unit."""
+        if not value and self.unit == "million":
+            return "0"
+        after = self.unit if self.unit.startswith(("-", "%")) else f" {self.unit}" if self.unit else ""
+        return number(value, digits) + after
 
 
 def number(value: float, digits: int = 3) -> str:

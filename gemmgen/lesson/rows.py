@@ -39,16 +39,15 @@ class Goal:
 
     @property
     def text(self) -> str:
-        return f"{self.name}: {self.op} {number(self.value)}{self.measure.after}"
+        return f"{self.name}: {self.op} {self.measure.said(self.value)}"
 
     def point(self, value: float) -> Point:
         """What a value of the measure comes to."""
-        unit, met = self.measure.after, self.met(value)
+        said, met = self.measure.said, self.met(value)
         digits = 3
         while not met and digits < 9 and number(value, digits) == number(self.value, digits):
             digits += 1
-        found = f"{self.name}: {number(value, digits)}{unit}"
-        return Point(met, f"{found}; wanted {self.op} {number(self.value, digits)}{unit}")
+        return Point(met, f"{self.name}: {said(value, digits)}; wanted {self.op} {said(self.value, digits)}")
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,11 @@ class Exercise:
             f"Goals at {size} (MxNxK) on an {gpu_named(self.gpu).title}: {goals}.",
             f"Do not change: {', '.join(kept)}.",
         ]
-        if self.operands:
-            told.append(f"Required: operands {self.operands}.")
+        required = [f"operands {self.operands}"] if self.operands else []
         if self.use:
-            told.append(f"Required: use {', '.join(self.use)}.")
+            required.append(f"use {', '.join(self.use)}")
+        if required:
+            told.append(f"Required: {'; '.join(required)}.")
         if self.without and "smem" in self.start:
             told.append(f"Not allowed: use {', '.join(self.without)}.")
         return " ".join([self.task, *told])
