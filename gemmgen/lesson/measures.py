@@ -1,4 +1,4 @@
-"""What an exercise can ask of a spec: figures that need no GPU and no compiler, each with its unit."""
+"""What an exercise can ask of a spec: figures that need no GPU, each with its unit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.analysis.occupancy import named_registers
-from gemmgen.ir.types import WARP
+from gemmgen.ir.types import F32, WARP
 
 if TYPE_CHECKING:
     from gemmgen.analysis.explain import Explanation
@@ -15,11 +15,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of an explanation that was made without a compiler. ``unit`` follows the number, and may be empty."""
+    """A figure of an explanation. ``unit`` follows the number, and may be empty. ``compiled``: the explanation is made
+    with a compiler, where there is one; all others are made without."""
 
     name: str
     unit: str
     of: Callable[[Explanation], float]
+    compiled: bool = False
+
+    def said(self, value: float, digits: int = 3) -> str:
+        """A value with its unit."""
+        if not value and self.unit == "million":
+            return "0"
+        after = self.unit if self.unit.startswith(("-", "%")) else f" {self.unit}" if self.unit else ""
+        return number(value, digits) + after
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number for people: whole from a thousand on, else with so many digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.{digits}g}"
+
+
+def spilled(e: Explanation) -> float:
+    """Bytes per thread that the compiler spills; without a compiler, at least those of the values that the program
+    names beyond the registers that ``min_blocks`` leaves."""
+    if e.compiled is not None:
+        return e.compiled.spill_bytes
+    limits, blocks = e.gpu.limits, e.ir.min_blocks or 1
+    left = min(limits.registers // (blocks * e.ir.threads), limits.registers_per_thread)
+    return F32.bytes * max(0, named_registers(e.ir.body) - left)
 
 
 def ways(e: Explanation, op: str) -> float:
@@ -52,6 +76,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure("threads per block", "", lambda e: e.ir.threads),
         Measure("shared memory per block", "bytes", lambda e: e.ir.shared_bytes),
         Measure("registers named per thread", "", lambda e: named_registers(e.ir.body)),
+        Measure("spills", "bytes per thread", spilled, compiled=True),
         Measure("blocks per SM", "", lambda e: e.occupancy.blocks_per_sm),
         Measure("occupancy", "%", lambda e: 100 * e.occupancy.fraction),
         Measure("blocks", "", lambda e: e.blocks),
@@ -65,11 +90,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure("global load requests", "million", lambda e: e.counts.total("global", "load").requests / 1e6),
         Measure("FMAs computed per FMA needed", "", lambda e: 2 * e.counts.fma / e.flops),
         Measure("exposed latency", "% of the expected time", lambda e: 100 * e.bound.latency_s / e.bound.total_s),
-        Measure("expected time", "ms", lambda e: 1e3 * e.bound.total_s),
+        Measure("expected time", "us", lambda e: 1e6 * e.bound.total_s),
         Measure("speed", "% of cuBLAS (modelled)", share_of_cublas),
     )
 }
-
-
-def measured(e: Explanation, name: str) -> float:
-    return float(MEASURES[name].of(e))
