@@ -9,6 +9,7 @@ import pytest
 
 from gemmgen.cuda.first import FIRST
 from gemmgen.report.ladder import LADDERS
+from gemmgen.spec.ladder import EXAMPLES
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = sorted((ROOT / "generated").glob("*.cu"))
@@ -43,7 +44,8 @@ def test_a_word_is_explained_above_its_first_use_and_nowhere_else(path: Path) ->
 # --- docs/cuda_words.md -----------------------------------------------------------------------------------------------
 
 PAGE = ROOT / "docs" / "cuda_words.md"
-RUNGS = [rung.spec for rungs in LADDERS.values() for rung in rungs]
+RUNGS = [*(rung.spec for rungs in LADDERS.values() for rung in rungs), *EXAMPLES]
+"""And the examples behind them."""
 PTX = re.compile(r"^(?:[a-z_%=]+: )?(?:@!?\w+ )?([a-z]\w*(?:\.[\w:]+)+|bra)\b")
 """An instruction at the start of a line of PTX, behind its label and predicate."""
 

@@ -24,6 +24,8 @@ ARCH = "sm_90"
 SMALL = 1 << 28
 """Multiply-adds below which mma is faster, since a block starts sooner; and so is a product of few rows or columns."""
 FEW = 32
+MANY = 512
+"""Rows and columns of C from which on a copy of A or B along k pays."""
 STEP_K = 64
 """Elements along K of a step."""
 ROOM, LINE, THREADS_AT_MOST = 226 * 1024, 128, 1024
@@ -96,7 +98,9 @@ def group_spec(
     m, n, k = size
     if m * n * k < SMALL or min(m, n) <= FEW:
         return None
-    if dtype.bytes > 2:  # read along k alone: what lies otherwise is copied before
+    if dtype.bytes > 2:  # read along k alone: what lies otherwise is copied before, where enough blocks read it
+        if orders[:2] != ("row", "col") and min(m, n) < MANY:
+            return None
         orders = ("row", "col", orders[2])
     return spec_of(best(steps_of(dtype, size), sms, out.bytes, orders[2] == "row"), dtype, out, orders, sms, name)
 

@@ -84,10 +84,16 @@ def _row(name: str, line: str, values: str, default: str, meaning: str, needs: t
 def _details(name: str) -> tuple[tuple[str, str], ...]:
     """What there is to say of single values: of ``math`` the types it multiplies, of ``epilogue`` its entries."""
     if name == "math":
-        n = sorted({row.shape[1] for row in MATHS.values() if row.by_group})
-        columns = f"; N is {n[0]}, {n[1]}, ... {n[-1]}"
-        return tuple((way, f"of {', '.join(types)}{columns if 'N' in way else ''}") for way, types in ways())
+        return tuple(
+            (way, f"of {', '.join(types)}{_columns(' as ' in way) if 'N' in way else ''}") for way, types in ways()
+        )
     return tuple((_entry(row), row.doc) for row in ROWS.values()) if name == "epilogue" else ()
+
+
+def _columns(split: bool) -> str:
+    """The columns of a product of warp groups; those of parts are fewer."""
+    n = sorted({row.shape[1] for row in MATHS.values() if row.by_group and bool(row.split) is split})
+    return f"; N is {n[0]}, {n[1]}, ... {n[-1]}"
 
 
 def group_of(word: str) -> list[str]:

@@ -71,7 +71,8 @@ def ways() -> list[tuple[str, tuple[str, ...]]]:
     types: dict[str, list[str]] = {}
     for (name, dtype), row in MATHS.items():
         shape = "x".join(str(x) if i != 1 else "N" for i, x in enumerate(row.shape))
-        types.setdefault(f"wgmma {shape}" if row.by_group else name, []).append(dtype.name)
+        parts = f" as {row.split.name}" if row.split else ""
+        types.setdefault(f"wgmma {shape}{parts}" if row.by_group else name, []).append(dtype.name)
     return [(name, tuple(dict.fromkeys(found))) for name, found in types.items()]
 
 

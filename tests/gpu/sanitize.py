@@ -55,16 +55,20 @@ def main(names: list[str]) -> int:
     for name, spec in chosen.items():
         kernel = gemmgen.compile(spec, device="cuda")
         for m, n, k in SIZES:
-            host = [rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (k, n), (m, n))]
+            kinds = [x.dtype.numpy for x in spec.matrices]
+            host = [
+                rng.standard_normal(s, dtype=np.float32).astype(x.dtype.numpy_dtype)
+                for s, x in zip(((m, k), (k, n), (m, n)), spec.matrices, strict=True)
+            ]
             orders = (spec.A.order, spec.B.order, spec.C.order)
             a, b, c = (
-                DeviceArray.empty(x.shape, "float32", here.ordinal, order=order)
-                for x, order in zip(host, orders, strict=True)
+                DeviceArray.empty(x.shape, kind, here.ordinal, order=order)
+                for x, kind, order in zip(host, kinds, orders, strict=True)
             )
             for array, values in zip((a, b, c), host, strict=True):
                 array.set(values)
             kernel(a, b, c, 0.5, 2.0)
-            verdict = gemmgen.verify(c.numpy(), host[0], host[1], host[2], 0.5, 2.0)
+            verdict = gemmgen.verify(c.numpy(), host[0], host[1], host[2], 0.5, 2.0, spec=spec)
             print(name, f"{m}x{n}x{k}", verdict, flush=True)
             wrong += not verdict.ok
             for array in (a, b, c):
