@@ -210,6 +210,35 @@ def test_a_lane_lights_its_element_of_c_its_bank_and_its_lines(tab: Browser, fil
     assert tab.run(f"{lit}.some((e) => e.matches('.access rect')) && {lit}.some((e) => e.matches('summary'))")
 
 
+def test_the_steps_of_a_turn_are_walked_through(tab: Browser, whole: Path) -> None:
+    tab.open(whole, 1280, at="rung-pipelined")
+    box = "document.querySelector('.current .stepper')"
+    press = f"[...{box}.querySelectorAll('button')].find((b) => b.textContent === '%s').click()"
+    current = f"{box}.querySelector('[aria-current]')?.textContent ?? ''"
+    assert tab.run(current) == "" and "tile t + 3" in tab.run(f"{box}.textContent")
+    tab.run(press % "Next step")
+    assert tab.run(current).startswith("all threads wait at full[0] until all bytes of tile 0")
+    lit = "[...document.querySelectorAll('.current .lit')]"
+    assert tab.run(f"{lit}.filter((e) => e.matches('.line')).length") == 1
+    tab.run(press % "Next turn")
+    tab.run(press % "Next step")
+    assert tab.run(current).startswith("all threads multiply tile 1 from stage 1")
+    assert tab.run(f"{lit}.map((e) => e.dataset.k)") == ["multiplied 1"]
+    tab.run(press % "Previous step")
+    assert "full[1]" in tab.run(current)
+    tab.run(press % "Reset")
+    assert tab.run(current) == "" and "tile t + 3" in tab.run(f"{box}.textContent")
+    assert tab.run(f"{lit}.length") == 0 and tab.problems == []
+
+
+def test_the_bar_of_lanes_covers_no_text_above_the_pictures(tab: Browser, whole: Path) -> None:
+    tab.open(whole, 1280, at="rung-pipelined")
+    box = "document.querySelector('.current %s').getBoundingClientRect()"
+    assert tab.run(f"{box % '.lane-bar'}.top >= {box % '.cards'}.bottom")
+    tab.run("document.querySelector('.current .stepper').scrollIntoView()")
+    assert tab.run(f"{box % '.lane-bar'}.bottom <= {box % '.stepper'}.top")
+
+
 def test_the_theme_is_switched_and_a_text_copied(tab: Browser, file: Path) -> None:
     tab.open(file, 1280, at="rung-warptile")
     ground = r"Math.max(...getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number))"

@@ -18,6 +18,7 @@ from gemmgen.report.page.patterns import Pattern, patterns
 from gemmgen.report.page.recorded import Measured, Time
 from gemmgen.report.page.remedy import Remedy, lowers, measured_text, named, remedy, unexplained
 from gemmgen.report.page.roofline import Dot, Roof, roofline
+from gemmgen.report.page.stepping import Stepping, stepping
 from gemmgen.report.page.tiles import pictures
 from gemmgen.report.page.timeline import timeline
 from gemmgen.text.numbers import time_text
@@ -314,9 +315,10 @@ def _together(e: Explanation, found: Remedy, delta: Sequence[str]) -> str:
     return f"The next rung\u2019s {len(delta)} changes together save {found.saved:.0%}{small}: {', '.join(delta)}."
 
 
-def _linked(accesses: Sequence[AccessRow]) -> dict[str, set[int | None]]:
-    """The lines that an access refers to: they have anchors."""
-    return {"spec": {a.spec_line for a in accesses}, "cuda": {a.cuda_line for a in accesses}}
+def _linked(accesses: Sequence[AccessRow], steps: Stepping | None) -> dict[str, set[int | None]]:
+    """The lines that an access or a step refers to: they have anchors."""
+    cuda = {a.cuda_line for a in accesses} | (steps.lines if steps else set())
+    return {"spec": {a.spec_line for a in accesses}, "cuda": cuda}
 
 
 def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None, ladder: bool = True) -> dict[str, Any]:
@@ -337,7 +339,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None, ladd
     spec = lines(facts.spec.to_text(), before.spec.to_text() if before else None, code.spec_html)
     tile = lines(print_tile(facts.program), print_tile(before.program) if before else None, code.tile_html)
     cuda = lines(facts.cuda, before.cuda if before else None, code.cuda_html)
-    accesses = access_rows(facts)
+    accesses, steps = access_rows(facts), stepping(facts.program, facts.cuda)
     worst = max((a for a in accesses if a.picture), key=lambda a: a.excess, default=None)
     return {
         "facts": facts,
@@ -360,6 +362,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None, ladd
         "same_size": bool(run and e and facts.rung.size(run.size) == e.size),
         "pictures": pictures(facts.program, facts.name),
         "timeline": timeline(facts.program, facts.name),
+        "stepping": steps,
         "accesses": accesses,
         "worst": worst,
         "boxes": any(a.cost.space == "tma" for a in accesses),
@@ -368,7 +371,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None, ladd
         "tile": code.whole(tile),
         "cuda": code.focused(cuda, (code.header(before.cuda) if before else 0, code.header(facts.cuda)), facts.sass),
         "cuda_lines": facts.cuda.count("\n"),
-        "linked": _linked(accesses),
+        "linked": _linked(accesses, steps),
         "added": sum(line.mark == "added" for line in cuda),
         "removed": sum(line.mark == "removed" for line in cuda),
     }

@@ -105,8 +105,7 @@ def bank_map(p: Pattern, name: str, what: str) -> LaneMap:
     rows = sum(len(phase.turns) for phase in served)
     d = Drawing(GUTTER + memory.BANKS * CELL + 4, 20 + rows * ROW + 5 * len(served))
     d.text(2, 12, "bank", "tiny")
-    for bank in range(memory.BANKS):
-        d.text(GUTTER + bank * CELL + CELL / 2, 12, str(bank), "tiny mid")
+    d.texts(GUTTER + CELL / 2, 12, "heads", CELL, [str(bank) for bank in range(memory.BANKS)])
     y = 20.0
     for phase in served:
         for turn, words in enumerate(phase.turns):

@@ -90,6 +90,11 @@ class Drawing:
         named = f' class="{cls}"' if cls else ""
         self._parts.append(f'<text x="{number(x)}" y="{number(y)}"{named}{turned}>{escape(text)}</text>')
 
+    def texts(self, x: float, y: float, cls: str, step: float, texts: Sequence[str]) -> None:
+        """Texts in a row, ``step`` apart, which share their class."""
+        drawn = "".join(f'<text x="{number(i * step)}">{escape(text)}</text>' for i, text in enumerate(texts))
+        self._parts.append(f'<g class="{cls}" transform="translate({number(x)} {number(y)})">{drawn}</g>')
+
     def arrow_head(self, name: str) -> None:
         """A marker for the end of a line; its name must be unique on the page."""
         self._parts.append(

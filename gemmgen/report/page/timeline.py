@@ -44,7 +44,8 @@ def timeline(p: TileProgram, name: str) -> Picture | None:
     for bar in bars(p):
         x, width = LEFT + bar.start * STEP, (bar.end - bar.start) * STEP
         y = TOP + bar.row * ROW
-        d.rect(x + 1, y, width - 2, ROW - 5, bar.what, f"tile {bar.tile}: {bar.what}", radius=2)
+        of = f' data-k="{bar.what} {bar.tile}"'  # what the page's script looks for
+        d.rect(x + 1, y, width - 2, ROW - 5, bar.what, f"tile {bar.tile}: {bar.what}", radius=2, data=of)
         if width > 14:
             d.text(x + width / 2, y + 14.5, str(bar.tile), f"tiny mid on-{bar.what}")
     caption = _caption(p)

@@ -113,8 +113,10 @@ const light = (rung, lane, access) => {
     if (access.dataset.cuda) said.push(`CUDA line ${access.dataset.cuda}`);
     if (access.dataset.spec) said.push(`spec line ${access.dataset.spec}`);
   }
-  rung.querySelector(".lane-bar input").value = lane;
-  rung.querySelector(".lane-bar output").textContent = said.join("; ");
+  all(".lane-bar", rung).forEach((bar) => {
+    bar.querySelector("input").value = lane;
+    bar.querySelector("output").textContent = said.join("; ");
+  });
 };
 const lightAccess = (rung, kind, line) => {
   clear(rung);
@@ -139,10 +141,43 @@ document.addEventListener("pointerover", pointed);
 document.addEventListener("focusin", pointed);
 all("section.rung").forEach((rung) => {
   if (!rung.querySelector("[data-c]")) return;
-  const input = made("input", { type: "number", min: 0, max: 31, value: 0 });
-  const bar = made("div", { className: "lane-bar" }, made("label", {}, "Lane ", input), made("output"));
-  input.oninput = () => light(rung, input.value, all("details.access[open]", rung)[0]);
-  rung.querySelector(".steps").before(bar);
+  // A bar sticks to the bottom of the screen beside the pictures of lanes only: elsewhere it would cover text.
+  [rung.querySelector(".drawn"), rung.querySelector("details.access")?.parentElement].filter(Boolean).forEach((place) => {
+    const input = made("input", { type: "number", min: 0, max: 31, value: 0 });
+    input.oninput = () => light(rung, input.value, all("details.access[open]", rung)[0]);
+    place.append(made("div", { className: "lane-bar" }, made("label", {}, "Lane ", input), made("output")));
+  });
+});
+
+// --- A turn of the pipeline, step by step: the letters of the list become the numbers of the turn --------------
+const TURNS = 8; // as many as the timeline has
+all(".stepper").forEach((box) => {
+  const rung = box.closest("section.rung");
+  const list = box.querySelector(".moves[data-depth]");
+  const moves = all("li", list), depth = Number(list.dataset.depth);
+  const words = all("[data-t], [data-s]", box).map((e) => [e, e.textContent]);
+  const said = made("output");
+  let at = -1;
+  const to = (next) => {
+    at = Math.min(Math.max(next, -1), TURNS * moves.length - 1);
+    const turn = Math.max(0, Math.floor(at / moves.length)), move = moves[at - turn * moves.length];
+    words.forEach(([e, letters]) => {
+      const tile = turn + Number(e.dataset.t ?? e.dataset.s);
+      e.textContent = at < 0 ? letters : e.dataset.t ? tile : tile % depth;
+    });
+    clear(rung);
+    moves.forEach((m) => m.removeAttribute("aria-current"));
+    said.textContent = at < 0 ? "" : `turn ${turn}, step ${at - turn * moves.length + 1} of ${moves.length}`;
+    if (!move) return;
+    move.setAttribute("aria-current", "step");
+    lightLines(rung, "", move.dataset.cuda);
+    const [what, of] = (move.dataset.bar || "").split(" ");
+    all(`[data-k="${what} ${turn + Number(of)}"]`, rung).forEach((bar) => bar.classList.add("lit"));
+  };
+  const button = (text, step) => made("button", { type: "button", textContent: text, onclick: () => to(step()) });
+  const turns = made("div", { className: "turns" }, button("Previous step", () => at - 1), button("Next step", () => at + 1),
+    button("Next turn", () => (Math.floor(at / moves.length) + 1) * moves.length), button("Reset", () => -1), said);
+  list.before(turns);
 });
 
 // --- Print: closed parts open, and close again afterwards -------------------------------------------------------
