@@ -41,7 +41,8 @@ def test_syncs_lists_what_the_kernel_has_and_writes_nothing(
         ("cpasync", 3, "race"),
         ("pipelined", 3, "no fence shows the barrier"),
         ("pipelined", 5, "deadlock"),
-        ("pipelined", 8, "deadlock"),
+        ("pipelined", 7, "no fence_async"),
+        ("pipelined", 9, "deadlock"),
         ("gemm_bias_gelu", 1, "race"),
     ],
 )

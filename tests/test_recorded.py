@@ -81,7 +81,7 @@ AT_LEAST = {
     (512, 512, 512): 1.15, (1024, 1024, 1024): 1.15, (2048, 2048, 2048): 1.10, (4096, 4096, 4096): 1.09,
     (8192, 8192, 8192): 1.10, (8, 4096, 4096): 2.0, (16, 4096, 4096): 3.3,
 }  # fmt: skip
-"""At 4096 it was 1.10 before loads were fenced from the TMA engine that overwrites what they read: 0.3% of the time, for
+"""At 4096 it was 1.10 before loads were fenced from the TMA engine that overwrites what they read: 0.3% of the time,
 a race that other tiles lost."""
 
 
