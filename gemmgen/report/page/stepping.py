@@ -214,5 +214,5 @@ def _turn(statements: tuple[TileStmt, ...]) -> tuple[TileStmt, ...]:
 
 
 def _role(who: str, role: str) -> str:
-    """"all threads" of a role, "one thread" of a role."""
+    """Who of a role: all of it where a move is of all threads."""
     return f"{role}: {who}" if who != ALL else role
