@@ -9,7 +9,6 @@ import subprocess
 import sys
 import venv
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,11 +21,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def built(kind: str, folder: Path) -> Path:
-    """The file that the build backend makes of the checkout."""
+def built(kind: str, folder: Path, checkout: Path = ROOT) -> Path:
+    """The file that the build backend makes of a checkout."""
     done = subprocess.run(
         [sys.executable, "-c", BUILD.format(kind=kind, folder=str(folder))],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        cwd=checkout, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder / done.stdout.split()[-1]
@@ -34,16 +33,18 @@ def built(kind: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With an archive of kernels, as a release has: of an architecture that no GPU has."""
-    archive = ROOT / "gemmgen" / "records" / "ready" / "sm_00.zip"
+    """With an archive of kernels, as a release has: of an architecture that no GPU has. Made of a copy, since another
+    process may be building too."""
+    checkout = tmp_path_factory.mktemp("checkout") / "gemmgen"
+    wanted = ("gemmgen", "grammar", "specs", "generated", "docs", "examples")
+    for name in wanted:
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, checkout)
+    archive = checkout / "gemmgen" / "records" / "ready" / "sm_00.zip"
     archive.parent.mkdir(exist_ok=True)
     archive.write_bytes(b"kernels")
-    try:
-        return built("wheel", tmp_path_factory.mktemp("wheel"))
-    finally:
-        archive.unlink()
-        with suppress(OSError):  # a release's own archive lies there
-            archive.parent.rmdir()
+    return built("wheel", tmp_path_factory.mktemp("wheel"), checkout)
 
 
 def environment_with(wheel: Path, folder: Path) -> Path:
