@@ -71,9 +71,10 @@ def test_where_the_next_rung_does_not_lower_it_the_first_that_does_is_named(
         found = [f for f in rest if f.explanation is not None and lowers(f.explanation, bottleneck(e))]
         card = next(root.by_id(f"rung-{NAMES[number]}").all("div", "next")).text
         if found and found[0] is not rest[0]:
-            assert f"is {found[0].number}, {found[0].name}: to" in card and "The first rung to reduce" in card
+            said = f"Rung {found[0].number}, {found[0].name}, is the next that reduces {bottleneck(e).short}: to"
+            assert said in card
         else:
-            assert "The first rung to reduce" not in card
+            assert "is the next that reduces" not in card
 
 
 @every_step
@@ -131,7 +132,13 @@ def test_measured_steps_in_words() -> None:
     slow, fast = Time(0.004, 1.0, None), Time(0.003, 1.0, None)
     assert measured_text(slow, fast, "x", 0.24) == "x takes 25% less time: 3 ms after 4 ms."
     assert measured_text(fast, slow, "x", None) == "x takes 33% more time: 4 ms after 3 ms."
-    assert measured_text(slow, fast, "x", 0.0).endswith("the cause is not modelled.")
+    assert measured_text(slow, fast, "x", 0.0).endswith(
+        " The model expects no gain: part of what was saved is not modelled."
+    )
+    assert measured_text(slow, fast, "x", 0.1, "it has no barriers").endswith(
+        " The model expects 10%: it has no barriers."
+    )
+    assert measured_text(slow, fast, "x", 0.4).endswith(" The model expects 40%: part of what is lost is not modelled.")
     assert measured_text(slow, slow, "x", 0.0) == "x takes the same time: 4 ms after 4 ms."
 
 

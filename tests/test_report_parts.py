@@ -193,7 +193,7 @@ def test_the_difference_of_two_specs_in_words() -> None:
 def test_numbers_of_a_step_are_those_of_the_counts() -> None:
     gpu = modelled_gpu(None)
     one, two = (facts(i, RUNGS[i], SPECS[NAMES[i]], SIZE, gpu) for i in (NAMES.index("coalesced"), NAMES.index("smem")))
-    told = words.numbers(two, one)
+    told = words.numbers(two.explanation, one.explanation)
     assert "flop per byte of global memory 32× more" in told
     assert one.explanation is not None and two.explanation is not None
     totals = [

@@ -13,11 +13,12 @@ from gemmgen.analysis.bottleneck import CAUSES, RESOURCES, bottleneck, cost_of, 
 from gemmgen.analysis.recorded import measured as measured_alone
 from gemmgen.diagnostics import GemmgenError
 from gemmgen.report.page import code, lesson, words
+from gemmgen.report.page.argument import UNSEEN, more_registers
 from gemmgen.report.page.lanemap import LaneMap, lane_map
 from gemmgen.report.page.patterns import Pattern, patterns
 from gemmgen.report.page.recorded import Measured, Time
 from gemmgen.report.page.remedy import Remedy, lowers, measured_text, named, remedy, unexplained
-from gemmgen.report.page.roofline import Dot, Roof, roofline
+from gemmgen.report.page.roofline import Dot, Roof, above, roofline
 from gemmgen.report.page.stepping import Stepping, stepping
 from gemmgen.report.page.tiles import pictures
 from gemmgen.report.page.timeline import timeline
@@ -194,22 +195,16 @@ def rooflines(rungs: Sequence[RungFacts], gpu: Gpu, size: Size, run: Measured | 
     inner = [Roof("shared memory and L1", gpu.shared_gb_s)]
     peak = ("float32 peak", gpu.fp32_tflops)
     cublas = run.cublas.tflops if run and run.cublas else None
-    return [
-        {
-            "id": "roofline-global",
-            "title": "flop per byte of global memory",
-            "svg": roofline(
-                "roofline-global", "Roofline of global memory, as tiled", _dots(known, run, _outer), outer, peak, cublas
-            ),
-        },
-        {
-            "id": "roofline-sm",
-            "title": "flop per byte of shared memory and L1",
-            "svg": roofline(
-                "roofline-sm", "Roofline of shared memory and L1", _dots(known, run, _inner), inner, peak, cublas
-            ),
-        },
-    ]
+    charts = (
+        ("global", "flop per byte of global memory, as written", "Roofline of global memory, as tiled", _outer, outer),
+        ("sm", "flop per byte of shared memory and L1, as compiled", "Roofline of shared memory and L1", _inner, inner),
+    )
+    found = []
+    for name, title, drawn, intensity, roofs in charts:
+        dots = _dots(known, run, intensity)
+        svg = roofline(f"roofline-{name}", drawn, dots, roofs, peak, cublas)
+        found.append({"title": title, "svg": svg, "above": above(dots, roofs)})
+    return found
 
 
 def tensor(facts: RungFacts) -> bool:
@@ -280,11 +275,11 @@ def _after(facts: RungFacts, after: RungFacts | None, run: Measured | None) -> d
     measured = ""
     found = remedy(known, after.explanation, delta) if known and after and after.explanation else None
     if after and time and then:
-        measured = measured_text(time, then, after.name, found.saved if found else None)
+        measured = measured_text(time, then, after.name, found.saved if found else None, UNSEEN.get(after.name, ""))
     same = run is not None and e is not None and facts.rung.size(run.size) == e.size
     return {
         "after_delta": delta,
-        "after_numbers": words.numbers(after, facts) if after else "",
+        "after_numbers": words.numbers(after.explanation, e) if after else "",
         "remedy": found,
         "together": _together(known, found, delta) if known and found else "",
         "after_measured": measured,
@@ -293,7 +288,8 @@ def _after(facts: RungFacts, after: RungFacts | None, run: Measured | None) -> d
 
 
 def _later(rungs: Sequence[RungFacts], at: int) -> str:
-    """The first rung that reduces the bottleneck, where the next one does not; empty where the next does, or none."""
+    """The first later rung that reduces the bottleneck, where the next one does not; empty where the next does, or
+    none."""
     e, rest = rungs[at].explanation, [f for f in rungs[at + 1 :] if not f.rung.after]
     if e is None or not e.bound.total_s or rungs[at].rung.after:
         return ""
@@ -301,8 +297,7 @@ def _later(rungs: Sequence[RungFacts], at: int) -> str:
     for i, later in enumerate(rest):
         if later.explanation is not None and lowers(later.explanation, of):
             now = time_text(cost_of(later.explanation, of))
-            first = f"The first rung to reduce {of.short}"
-            return f"{first} is {later.number}, {later.name}: to {now}." if i else ""
+            return f"Rung {later.number}, {later.name}, is the next that reduces {of.short}: to {now}." if i else ""
     return ""
 
 
@@ -329,7 +324,7 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None, ladd
     before, after = neighbours(rungs, at)
     after = after if ladder else None
     e = facts.explanation
-    old = before.explanation if before else None
+    old = facts.base or (before.explanation if before else None)
     delta = words.spec_delta(before.spec if before else None, facts.spec)
     names = (before.name if before else "", facts.name)
 
@@ -350,7 +345,10 @@ def rung_context(rungs: Sequence[RungFacts], at: int, run: Measured | None, ladd
         "after": after,
         "delta": delta,
         "meanings": words.meanings(delta),
-        "numbers": words.numbers(facts, before) if before else "",
+        "numbers": words.numbers(e, old),
+        "old": old,
+        "old_measured": measured_alone(facts.base) if facts.base else None,
+        "registers": more_registers(e, old),
         "figures": words.figures(e, old) if e else [],
         "bounds": bound_bars(e) if e else [],
         "costs": cost_bars(e) if e else [],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gemmgen.diagnostics import GemmgenError
+from gemmgen.report import ladder
 from gemmgen.report.ladder import Rung
+from gemmgen.report.page.parts import Parts, parts
 from gemmgen.report.page.sasslines import sass_by_line
 from gemmgen.spec.effort import slow_to_compile
 
@@ -52,6 +54,10 @@ class RungFacts:
     check: Check
     sass: Mapping[int, str] = field(default_factory=dict)
     """Instructions of each line of the CUDA, where they could be read."""
+    base: Explanation | None = None
+    """Of a side branch: the rung that it starts from, at the branch's own size."""
+    parts: Parts | None = None
+    """What each change of the rung is worth, where that was asked for."""
 
     @property
     def name(self) -> str:
@@ -64,12 +70,37 @@ class RungFacts:
 
 
 def facts_of(number: int, rung: Rung, size: Size, gpu: Gpu, sass: bool = False) -> RungFacts:
-    """The facts of a rung of a ladder of a size, modelled for a GPU. ``sass``: with the instructions of each line,
-    which takes another compilation."""
+    """The facts of a rung of a ladder of a size, modelled for a GPU. ``sass``: with the instructions of each line, and
+    with what each change is worth, which takes more compilations."""
     import gemmgen
     from gemmgen.spec.ladder import ladder_path
 
-    return facts(number, rung, gemmgen.load(ladder_path(rung.spec)), rung.size(size), gpu, sass)
+    def load(name: str) -> Spec:
+        return gemmgen.load(ladder_path(name))
+
+    found = facts(number, rung, load(rung.spec), rung.size(size), gpu, sass)
+    if found.explanation is None:
+        return found
+    base = _explained(load(rung.after), rung.size(size), gpu) if rung.after else None
+    before = rung.after or rung_before(rung)
+    worth = parts(load(before), found.explanation) if sass and before else None
+    return replace(found, base=base, parts=worth)
+
+
+def rung_before(rung: Rung) -> str:
+    """The name of the rung below one of the ladder; empty for the first."""
+    main = [r.spec for r in ladder.RUNGS if not r.after]
+    at = main.index(rung.spec) if rung.spec in main else 0
+    return main[at - 1] if at else ""
+
+
+def _explained(spec: Spec, size: Size, gpu: Gpu) -> Explanation | None:
+    from gemmgen.api.explaining import explain
+
+    try:
+        return explain(spec, *size, gpu=gpu)
+    except GemmgenError:
+        return None
 
 
 def facts(number: int, rung: Rung, spec: Spec, size: Size, gpu: Gpu, sass: bool = False) -> RungFacts:

@@ -19,6 +19,11 @@ GLOSSARY: Mapping[str, str] = {
     RESOURCES["dram"]: "bytes per second of the GPU\u2019s main memory",
     RESOURCES["l2"]: "bytes per second between the SMs and the L2, the cache that all SMs share",
     **{CAUSES[cause]: MEANS[cause] for cause in MEANS if cause not in ("shared", "l1")},
+    CAUSES["ports"]: (
+        f"{MEANS['ports']}. A register with an even number is in one bank, one with an odd number in the other, and a "
+        "bank delivers one register of a warp per clock. The compiler chooses the numbers: the more registers a thread "
+        "may use, the more often it finds numbers without a conflict"
+    ),
     "SM": "streaming multiprocessor; a GPU has many, and each block of threads runs on one of them",
     "warp, lane": "a warp is 32 threads that execute an instruction together; a lane is one of them",
     "sector, request": (

@@ -132,24 +132,24 @@ def _seconds(seconds: float) -> str:
     return time_text(seconds) if seconds > 0 else "0"
 
 
-def measured_text(before: Time, after: Time, name: str, saved: float | None) -> str:
-    """The measured effect of the next rung, beside the share of the expected time that it ``saved``."""
+def measured_text(before: Time, after: Time, name: str, saved: float | None, unseen: str = "") -> str:
+    """The measured effect of the next rung, beside the share of the expected time that it ``saved``; ``unseen`` is why
+    the model sees less of it."""
     change = after.seconds / before.seconds - 1
     times = f"{time_text(after.seconds)} after {time_text(before.seconds)}"
     if abs(change) < 0.005:
         return f"{name} takes the same time: {times}."
-    more = "" if saved is None else _beside_the_model(-change, saved)
+    more = "" if saved is None else _beside_the_model(-change, saved, unseen)
     return f"{name} takes {abs(change):.0%} {'less' if change < 0 else 'more'} time: {times}.{more}"
 
 
-def _beside_the_model(measured: float, saved: float) -> str:
+def _beside_the_model(measured: float, saved: float, unseen: str) -> str:
     """A sentence where the measured saving differs from the modelled one."""
-    if measured > NOTABLE and saved < NOTABLE / 5:
-        return " The model expects the same time for both: the cause is not modelled."
+    model = f" The model expects {saved:.0%}" if saved >= 0.005 else " The model expects no gain"
     if measured - saved > APART:
-        return " The model expects less: part of what was saved is not modelled."
+        return f"{model}: {unseen or 'part of what was saved is not modelled'}."
     if saved - measured > APART:
-        return " The model expects more: part of what is lost is not modelled."
+        return f"{model}: part of what is lost is not modelled."
     return ""
 
 

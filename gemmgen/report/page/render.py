@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmgen.analysis.ablated import UNCERTAINTY
 from gemmgen.report.page import lesson
+from gemmgen.report.page.argument import last_rungs, summary
 from gemmgen.report.page.context import cublas_bars, peak_bars, rooflines, rung_context, tensor, time_of
 from gemmgen.report.page.glossary import GLOSSARY
 from gemmgen.report.page.words import times
@@ -25,6 +27,7 @@ def render(
 ) -> str:
     from gemmgen.version import __version__
 
+    last = last_rungs(rungs, run, size) if ladder else []
     contexts = [rung_context(rungs, at, run, ladder) for at in range(len(rungs))]
     html: str = (
         _environment()
@@ -37,6 +40,9 @@ def render(
             run=run,
             same_size=run is not None and run.size == size,
             rooflines=rooflines(rungs, gpu, size, run),
+            last=last,
+            uncertainty=f"{UNCERTAINTY:.0%}",
+            last_summary=summary(last) if last else "",
             bars=cublas_bars(rungs, run),
             peaks=peak_bars(rungs),
             off_the_roof=[facts.name for facts in rungs if tensor(facts)],

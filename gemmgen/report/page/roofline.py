@@ -94,6 +94,12 @@ def roofline(
     return d.render(name, title, _described(dots, roofs, peak), "roofline")
 
 
+def above(dots: Sequence[Dot], roofs: Sequence[Roof]) -> list[tuple[Dot, list[str]]]:
+    """The rungs that are faster than a memory could deliver what their threads request, with these memories."""
+    found = ((dot, [r.name for r in roofs if dot.speed > dot.intensity * r.gb_s / 1000]) for dot in dots)
+    return [(dot, names) for dot, names in found if names]
+
+
 def _described(dots: Sequence[Dot], roofs: Sequence[Roof], peak: tuple[str, float]) -> str:
     tops = ", ".join(f"{roof.name} {roof.gb_s:,.0f} GB/s" for roof in roofs)
     places = "; ".join(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmgen.report.delta import SettingChange, spec_changes
-from gemmgen.report.page.facts import RungFacts
 from gemmgen.spec.architecture import meaning_of
 from gemmgen.spec.model import SETTINGS, TOGGLES
 
@@ -68,15 +67,24 @@ def figures(e: Explanation, before: Explanation | None) -> list[Figure]:
     if before is not None:
         same = before.size == e.size
         old |= {name: value(before) for name, (value, *_) in _VALUES.items() if same or name not in _TOTALS}
-    return [
-        Figure(name, value(e), old[name], kind, explained, before is not None)
+    found = {
+        name: Figure(name, value(e), old[name], kind, explained, before is not None)
         for name, (value, kind, explained) in _VALUES.items()
-    ]
+    }
+    written, compiled = found[WRITTEN], found[COMPILED]
+    if (written.value, written.before) == (compiled.value, compiled.before):
+        del found[COMPILED]  # nothing is merged
+    return list(found.values())
 
 
 def _shared_wavefronts(e: Explanation) -> float | None:
     loads, stores = (e.counts.total("shared", op) for op in ("load", "store"))
     return loads.wavefronts + stores.wavefronts or None
+
+
+def _merged_wavefronts(e: Explanation) -> float | None:
+    loads, stores = (e.counts.total("shared", op) for op in ("load", "store"))
+    return loads.merged_wavefronts + stores.merged_wavefronts or None
 
 
 def _shared_ways(e: Explanation) -> float | None:
@@ -100,9 +108,10 @@ def _global(e: Explanation) -> tuple[Cost, Cost, Cost]:
     return e.counts.total("global", "load"), e.counts.total("global", "store"), e.counts.total("tma", "load")
 
 
-WAYS = "bank conflicts, n-way"
+WRITTEN, COMPILED = "shared-memory wavefronts as written", "shared-memory wavefronts as compiled"
+WAYS = "bank conflicts as written, n-way"
 _TOTALS = frozenset(
-    {"global load requests", "global sectors", "shared-memory wavefronts", "least time, ms", "expected time, ms"}
+    {"global load requests", "global sectors", WRITTEN, COMPILED, "least time, ms", "expected time, ms"}
 )
 """Figures that grow with the size, by their names in ``_VALUES``."""
 
@@ -114,7 +123,8 @@ _VALUES: Mapping[str, tuple[Callable[[Explanation], float | None], str, str]] = 
     ),
     "global sectors": (_sectors, "simulated", "32 bytes of global memory each, moved by loads, stores and TMA"),
     "share of moved bytes used": (_used, "simulated", "share of the sectors' bytes that lanes requested"),
-    "shared-memory wavefronts": (_shared_wavefronts, "simulated", "passes of the shared-memory banks"),
+    WRITTEN: (_shared_wavefronts, "simulated", "passes of the shared-memory banks, for the loads of the text"),
+    COMPILED: (_merged_wavefronts, "simulated", "the same after the compiler has merged loads into wider ones"),
     WAYS: (_shared_ways, "simulated", "wavefronts over those without conflicts"),
     "flop per byte of global memory": (
         lambda e: e.intensity.block_tile,
@@ -131,11 +141,11 @@ _VALUES: Mapping[str, tuple[Callable[[Explanation], float | None], str, str]] = 
 }
 
 
-def numbers(facts: RungFacts, before: RungFacts) -> str:
+def numbers(e: Explanation | None, before: Explanation | None) -> str:
     """The counts that change most between two rungs, as a sentence; empty where none does."""
-    if facts.explanation is None or before.explanation is None:
+    if e is None or before is None:
         return ""
-    told = list(_told(figures(facts.explanation, before.explanation)))
+    told = list(_told(figures(e, before)))
     return f"Counted: {', '.join(told)}." if told else ""
 
 
@@ -145,7 +155,7 @@ def _told(found: list[Figure]) -> Iterator[str]:
         if ratio is None or figure.kind != "simulated" or 1 / NOTABLE < ratio < NOTABLE:
             continue
         if figure.name == WAYS:
-            yield f"bank conflicts from {figure.before:.3g}-way to {figure.value:.3g}-way"
+            yield f"bank conflicts from {figure.before:.3g}-way to {figure.value:.3g}-way, as written"
         elif ratio > 1:
             yield f"{figure.name} {times(ratio)} more"
         else:
