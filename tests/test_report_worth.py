@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from gemmgen.report.ablation import ablations
 from gemmgen.report.ladder import RUNGS
 from gemmgen.report.page import modelled_gpu, page, recorded
 from gemmgen.report.page.argument import REMOVES, UNSEEN, last_rungs, more_registers, summary
-from gemmgen.report.page.facts import RungFacts, rung_before
+from gemmgen.report.page.facts import RungFacts, facts_of, rung_before
 from gemmgen.report.page.parts import Part, Parts, parts
 from gemmgen.report.page.recorded import Measured, Time
 from gemmgen.report.page.roofline import Dot, Roof, above
@@ -142,6 +143,17 @@ def test_the_page_shows_the_argument_and_the_parts(gathered: list[RungFacts], ru
     assert (
         f"pipelined takes 3% less time: 2.43 ms after 2.5 ms. The model expects no gain: {UNSEEN['pipelined']}." in card
     )
+
+
+@pytest.mark.full
+def test_the_page_as_the_command_writes_it_is_small(run: Measured) -> None:
+    gpu = modelled_gpu(None)
+    with ThreadPoolExecutor(4) as workers:
+        found = list(workers.map(lambda i: facts_of(i, RUNGS[i], SIZE, gpu, sass=True), range(len(RUNGS))))
+    if any(f.explanation is None or f.explanation.compiled is None for f in found):
+        pytest.skip("the page is smaller without the compiler")
+    assert {f.name for f in found if f.parts} >= {"vectorized", "warptile", "doublebuffer", *LAST, "splitk", "skinny"}
+    assert len(page(found, SIZE, gpu, run).encode()) < 1_500_000
 
 
 def test_every_gain_on_the_h200_that_the_model_misses_at_the_end_is_explained(run: Measured) -> None:
