@@ -12,6 +12,7 @@ from gemmgen.analysis.paragraph import advice_text, has_work, limit_text, paragr
 from gemmgen.analysis.recorded import measured
 from gemmgen.analysis.sass import MainLoop
 from gemmgen.analysis.traffic import compulsory_bytes, ratio
+from gemmgen.ir.types import F32
 from gemmgen.isa.epilogue import chain_of
 from gemmgen.isa.memory import SECTOR
 from gemmgen.text.numbers import counted, duration, listed, size_text, time_text
@@ -186,7 +187,7 @@ def traffic_text(e: Explanation) -> str:
         ["DRAM, each matrix once", size_text(compulsory_bytes(e.size, e.beta, e.items, e.beside)), i.ideal],
         ["for comparison: two loads per FMA", size_text(e.flops * (e.items[0] + e.items[1]) // 2), i.naive],
     ]
-    by = "float32" if e.spec.way.plain else f"{e.spec.A.dtype} by {e.spec.math.split()[0]}"
+    by = F32.numpy if e.spec.way.plain else f"{e.spec.A.dtype} by {e.spec.math.split()[0]}"
     ridge = f"On this GPU, {by} is limited by arithmetic from {e.ridge:.1f} flop/byte of DRAM traffic on."
     return f"{format_table(['traffic', 'bytes', 'flop/byte'], rows)}\n{wrapped(ridge)}"
 

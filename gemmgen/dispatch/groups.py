@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.types import DType
+from gemmgen.ir.types import F32, DType
 from gemmgen.isa.wgmma import DEPTH_BYTES
 from gemmgen.spec.model import Operand, Spec
 
@@ -153,7 +153,7 @@ def seconds(w: Way, size: tuple[int, int, int], sms: int) -> float:
     step = w.tile.step_s * (ALONE + (1 - ALONE) * blocks / (rounds * sms * here)) * (1 + SHARED * (here - 1))
     store = STORE_S * bm * bn / (128 * 128) * (BY_ENGINE if w.by_engine else 1.0)
     refills = 0.0 if w.runs_on else REFILL_S * (rounds - 1)
-    added = ADD_S + ADD_BYTE_S * m * n * 4 * (w.parts + 1) if w.parts > 1 else 0.0
+    added = ADD_S + ADD_BYTE_S * m * n * F32.bytes * (w.parts + 1) if w.parts > 1 else 0.0
     return START_S + rounds * (ceil(steps / w.parts) * step + store) + refills + added
 
 

@@ -41,14 +41,16 @@ class Split:
         rounded to an infinity is cut off, and the rest is in the next."""
         import numpy as np
 
-        found, low, rest = [], 32 - self.bits, np.array(values, np.float32)
+        whole = self.whole.numpy_dtype
+        found, low, rest = [], 32 - self.bits, np.array(values, whole)
         for _ in range(self.parts):
             u, finite = rest.view(np.uint32), np.isfinite(rest)
             up = u + (np.uint32((1 << (low - 1)) - 1) + (u >> np.uint32(low) & np.uint32(1)))
             kept = np.where(finite, up, u | np.where(np.isnan(rest), np.uint32(_QUIET), np.uint32(0)))
             over = finite & (kept & np.uint32(_INFINITY) == np.uint32(_INFINITY))
-            part = (np.where(over, u, kept) >> np.uint32(low) << np.uint32(low)).view(np.float32)
-            rest = np.where(finite, rest - np.where(finite, part, np.float32(0)), np.float32(0)).astype(np.float32)
+            part = (np.where(over, u, kept) >> np.uint32(low) << np.uint32(low)).view(whole)
+            left = np.where(finite, rest, whole.type(0)) - np.where(finite, part, whole.type(0))
+            rest = left.astype(whole)
             found.append(part.astype(self.part.numpy_dtype))
         return found
 

@@ -16,7 +16,7 @@ def _add_finite(lanes: Lanes, total: RegisterArgument, value: RegisterArgument) 
 
     x = value.read()
     with np.errstate(over="ignore", invalid="ignore"):
-        total.write(total.read() + np.where(np.isfinite(x), x, np.float32(0)))
+        total.write(total.read() + np.where(np.isfinite(x), x, F32.numpy_dtype.type(0)))
 
 
 ADD_FINITE = Instruction(
