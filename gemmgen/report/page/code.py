@@ -72,7 +72,8 @@ def near(lines: Sequence[Line], headers: tuple[int, int] = (0, 0)) -> set[int]:
 
 
 def focused(lines: Sequence[Line], headers: tuple[int, int], sass: Mapping[int, str]) -> list[Line]:
-    """All lines, those far from a change marked as such, with the instructions made of each."""
+    """All lines, those far from a change marked as such, with the instructions made of each. Removed lines that are
+    far from what is shown are left out: no view has them."""
     kept = near(lines, headers)
     return [
         replace(
@@ -82,6 +83,7 @@ def focused(lines: Sequence[Line], headers: tuple[int, int], sass: Mapping[int, 
             sass="" if line.mark == "removed" else sass.get(line.number, ""),
         )
         for i, line in enumerate(lines)
+        if i in kept or line.mark != "removed"
     ]
 
 

@@ -70,7 +70,7 @@ def sector_map(p: Pattern, name: str, what: str) -> LaneMap:
     )
     ideal = -(-bytes_used // memory.SECTOR)
     alternative = "; ".join(runs(p))
-    svg = d.render(name, f"Lanes and sectors: {what}", f"{caption} {alternative}.", "lanes")
+    svg = d.render(name, f"Lanes and sectors: {what}", caption, "lanes")
     return LaneMap(caption, alternative, svg, len(moved) / ideal)
 
 
@@ -115,7 +115,7 @@ def bank_map(p: Pattern, name: str, what: str) -> LaneMap:
     ideal = memory.ideal_wavefronts(p.words, p.width, p.access.op == "store")
     caption = f"{what}, {where(p)}: {_count(rows, 'wavefront')}, {ideal} without conflicts: {_conflict(rows, ideal)}."
     alternative = "; ".join(runs(p))
-    svg = d.render(name, f"Lanes and banks: {what}", f"{caption} {alternative}.", "lanes bank")
+    svg = d.render(name, f"Lanes and banks: {what}", caption, "lanes bank")
     return LaneMap(caption, alternative, svg, rows / ideal)
 
 
