@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Size = tuple[int, int, int]
 FILE = "ablations.json"
-UNCERTAINTY = 0.13
+UNCERTAINTY = 0.14
 """Relative: a modelled ratio of two times that is nearer to 1 says nothing about which is faster. At three of four
 steps of the recorded ladder, the modelled ratio is nearer than this to the measured one."""
 
